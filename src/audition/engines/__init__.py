@@ -1,0 +1,1 @@
+"""Engines: one small protocol, three backends (process, compose, simulated). Every backend passes the same contract suite."""

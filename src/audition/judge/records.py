@@ -1,0 +1,214 @@
+"""The records that join measuring and judging: what a run leaves on disk, as frozen dataclasses with their encoding.
+
+Times inside a workload are seconds on the monotonic clock of the measuring process, relative to the workload's start
+(``t0``). Wall-clock instants are Unix seconds. A value that was not measured is ``None`` here and becomes ``NoData`` with a
+reason in ``audition.judge``. No statistics here, no file handling beyond encode and decode.
+
+Layout of a run folder (all paths relative to it)::
+
+    run.json                                        RunRecord
+    spike.yaml                                      the spike file as given
+    legs/01-<arm>/leg.json                          LegRecord
+    legs/01-<arm>/engine.log                        what the engine printed during the leg
+    legs/01-<arm>/probes.json                       list of ProbeRecord
+    legs/01-<arm>/<workload>.json                   WorkloadRecord
+    legs/01-<arm>/<workload>.requests.jsonl         one RequestRecord a line
+    restore.json                                    how production came back
+    result.json decision.md summary.txt ...         derived from all of the above by ``audition judge``
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+SCHEMA = 1
+
+Outcome = Literal[
+    "ok", "http-error", "error-in-stream", "dropped", "stalled", "deadline", "refused", "protocol", "cancelled"
+]
+EVENT_CONTENT, EVENT_REASONING, EVENT_TOOL, EVENT_EMPTY = 1, 2, 4, 0
+
+
+@dataclass(frozen=True)
+class StreamEvent:
+    """One server-sent event with a delta. ``at`` in seconds since the workload's t0; ``tokens`` None when the server did not say.
+
+    ``kind`` is a bit set of EVENT_CONTENT, EVENT_REASONING, EVENT_TOOL; EVENT_EMPTY for the role chunk and empty deltas.
+    """
+
+    at: float
+    tokens: int | None
+    kind: int
+
+
+def pack_events(events: list[StreamEvent]) -> str:
+    """Events as base64 of rows of 7 bytes: microseconds since the previous event (u32), tokens (u16, 65535 = unknown), kind (u8)."""
+    rows, previous = bytearray(), 0
+    for event in events:
+        at = round(event.at * 1e6)
+        gap = min(max(at - previous, 0), 0xFFFFFFFF)
+        previous += gap
+        rows += struct.pack("<IHB", gap, 65535 if event.tokens is None else min(event.tokens, 65534), event.kind)
+    return base64.b85encode(bytes(rows)).decode("ascii")
+
+
+def unpack_events(text: str) -> list[StreamEvent]:
+    """The inverse of ``pack_events``, to the microsecond. Raises ValueError or struct.error on anything else."""
+    out, at = [], 0
+    for gap, tokens, kind in struct.iter_unpack("<IHB", base64.b85decode(text)):
+        at += gap
+        out.append(StreamEvent(at / 1e6, None if tokens == 65535 else tokens, kind))
+    return out
+
+
+@dataclass(frozen=True)
+class RequestRecord:
+    """One request. Times in seconds since the workload's t0. ``events`` packed by ``pack_events``.
+
+    ``completion_tokens`` and ``prompt_tokens`` come from the server's ``usage``; ``tokens_estimated`` says that there was none and
+    ``completion_tokens`` counts events instead.
+    """
+
+    index: int
+    user: int
+    prompt_id: str
+    scheduled: float
+    sent: float | None
+    headers: float | None
+    end: float
+    outcome: Outcome
+    detail: str = ""
+    http_status: int | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    tokens_estimated: bool = False
+    finish_reason: str | None = None
+    events: str = ""
+
+    def to_line(self) -> str:
+        """One JSON line, without the newline."""
+        return json.dumps(asdict(self), separators=(",", ":"), ensure_ascii=False)
+
+    @staticmethod
+    def from_line(line: str) -> RequestRecord:
+        """Inverse of ``to_line``. Raises ValueError, TypeError or KeyError on a line that is no request record."""
+        return RequestRecord(**json.loads(line))
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """Something that lessens trust. ``effect`` void: the data never decide; note: reported beside the result."""
+
+    code: str
+    effect: Literal["void", "note"]
+    text: str
+
+
+@dataclass(frozen=True)
+class ClientStats:
+    """How the load client itself fared. CPU seconds of the client process(es); loop lag in seconds."""
+
+    cpu_s: float
+    wall_s: float
+    loop_lag_p99: float | None = None
+    processes: int = 1
+
+
+@dataclass(frozen=True)
+class WorkloadRecord:
+    """One workload of one leg. ``counters``: differences of the engine's counters over the measured part (name -> value; per position
+    ``spec_decode_num_accepted_tokens_per_pos[0]``), without the ``vllm:`` prefix and ``_total`` suffix; ``gauges_after`` likewise."""
+
+    workload: str
+    users: int
+    started_at: float
+    wall_s: float
+    complete: bool
+    requests_file: str
+    counters: dict[str, float] | None = None
+    counters_missing: str = ""
+    gauges_after: dict[str, float] | None = None
+    client: ClientStats | None = None
+    caveats: list[Caveat] = field(default_factory=list)
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True)
+class ProbeRecord:
+    """One pass/fail check. ``passed`` None: could not be judged, ``detail`` says why. ``evidence`` is what the server answered."""
+
+    probe: str
+    passed: bool | None
+    detail: str
+    evidence: str = ""
+
+
+@dataclass(frozen=True)
+class BootRecord:
+    """How the engine of a leg came to run. ``seconds`` from start to the first real completion, None when it already ran."""
+
+    source: Literal["booted", "already-running"]
+    boot_id: str
+    seconds: float | None
+    clean: bool
+    failure: str = ""
+    signature: str | None = None
+    excerpt: str = ""
+    exit_code: int | None = None
+    image_digest: str | None = None
+
+
+@dataclass(frozen=True)
+class LegRecord:
+    """One leg. ``outcome`` complete: every workload ran to its end. ``facts``: figures of the engine's log and API."""
+
+    index: int
+    arm: str
+    role: str
+    outcome: Literal["complete", "boot-failed", "engine-died", "cut", "failed"]
+    detail: str
+    started_at: float
+    ended_at: float
+    boot: BootRecord
+    workloads: list[str] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    caveats: list[Caveat] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run of a spike. ``rehearsal`` marks every record derived from it. ``ended``: how the run itself ended."""
+
+    run_id: str
+    spike: str
+    question: str
+    rehearsal: bool
+    fault: str | None
+    audition_version: str
+    started_at: float
+    legs_planned: list[str]
+    ended_at: float | None = None
+    ended: Literal["complete", "early-end", "interrupted", "failed", "running"] = "running"
+    end_reason: str = ""
+    production_back: bool | None = None
+    schema: int = SCHEMA
+
+
+def to_json(record: Any) -> str:
+    """Any of these dataclasses as indented JSON with a final newline."""
+    return json.dumps(asdict(record), indent=1, ensure_ascii=False, sort_keys=False) + "\n"
+
+
+def leg_from_dict(data: dict[str, Any]) -> LegRecord:
+    """LegRecord from its JSON form. Raises TypeError or KeyError on anything else."""
+    return LegRecord(**{**data, "boot": BootRecord(**data["boot"]), "caveats": [Caveat(**c) for c in data["caveats"]]})
+
+
+def workload_from_dict(data: dict[str, Any]) -> WorkloadRecord:
+    """WorkloadRecord from its JSON form. Raises TypeError or KeyError on anything else."""
+    client = ClientStats(**data["client"]) if data.get("client") else None
+    return WorkloadRecord(**{**data, "client": client, "caveats": [Caveat(**c) for c in data["caveats"]]})
