@@ -1,0 +1,21 @@
+"""``audition schema``: the JSON schema of the spike file."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command("schema")
+@click.option("--json", "as_json", is_flag=True, help="Accepted for uniformity: the schema is JSON anyway.")
+def command(as_json: bool) -> int:
+    """Print the JSON schema of the spike file, for editors.
+
+    Put this line at the top of a spike file after writing the schema beside it:
+    # yaml-language-server: $schema=./spike.schema.json
+    """
+    from audition.spike.schema import json_schema  # noqa: PLC0415 - lazily: pydantic is slow to import
+
+    click.echo(json.dumps(json_schema(), indent=1, ensure_ascii=False))
+    return 0
