@@ -1,4 +1,4 @@
-"""The command line: one file a verb, loaded only when that verb is called, and one place where errors become text and exit codes."""
+"""The command line: one file a verb, loaded when that verb is called; one place turns errors into text and exit codes."""
 
 from __future__ import annotations
 

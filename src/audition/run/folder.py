@@ -1,4 +1,4 @@
-"""The run folder: where a run leaves its records. Nothing in it is ever overwritten by a later run. Statistics live in ``judge``."""
+"""The run folder: where a run leaves its records. Nothing is ever overwritten by a later run. Statistics live in ``judge``."""
 
 from __future__ import annotations
 
