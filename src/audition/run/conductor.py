@@ -1,7 +1,7 @@
 """The conductor: the one place where a spike's steps are carried out, each journalled as intent, effect, done.
 
-It decides nothing that a pure room can decide: the plan comes from ``swap.plan``, the reason for an early end from ``judge``, the way
-back from ``wayback.restore``. Whatever happens between arming the guard and the end, ``conduct`` restores production before it
+It decides nothing that a pure room can decide: the plan comes from ``swap.plan``, the reason for an early end from ``judge``, the
+way back from ``wayback.restore``. Whatever happens between arming the guard and the end, ``conduct`` restores production before it
 returns. It does not compute figures and does not print results.
 """
 
@@ -37,7 +37,7 @@ def no_point(_step: str, _point: str) -> None:
 
 
 class Surroundings(Protocol):
-    """What the conductor needs beyond engines: slot, snapshot, guard, drain, sidecars, measuring, restoring. See ``run.surroundings``."""
+    """What the conductor needs beyond engines: slot, snapshot, guard, drain, sidecars, measuring, restoring (``run.surroundings``)."""
 
     def take_lock(self) -> dict[str, Any]:
         """Reserve the slot; raises Refused when somebody else holds it."""
@@ -102,6 +102,7 @@ class Conductor:
     def __init__(
         self,
         spike: Spike,
+        *,
         steps: list[Step],
         engines: dict[str, Engine],
         around: Surroundings,
@@ -117,7 +118,7 @@ class Conductor:
         self._end = RunEnd()
 
     def conduct(self) -> RunEnd:
-        """Run the plan. Raises Refused (or another AuditionError) only when nothing was touched; otherwise production was restored."""
+        """Run the plan. Raises Refused (or another AuditionError) only when nothing was touched; otherwise production is restored."""
         before = [step for step in self._steps if step.kind in BEFORE_TOUCHING]
         closing = closing_steps(self._spike.production.name)
         done: list[Step] = []
