@@ -121,7 +121,8 @@ class ClientStats:
 @dataclass(frozen=True)
 class WorkloadRecord:
     """One workload of one leg. ``counters``: differences of the engine's counters over the measured part (name -> value; per position
-    ``spec_decode_num_accepted_tokens_per_pos[0]``), without the ``vllm:`` prefix and ``_total`` suffix; ``gauges_after`` likewise."""
+    ``spec_decode_num_accepted_tokens_per_pos[0]``), without the ``vllm:`` prefix and ``_total`` suffix; ``gauges_after`` likewise.
+    ``requests_recorded``: lines written to ``requests_file``, so that a file cut at a line end is noticed."""
 
     workload: str
     users: int
@@ -135,6 +136,7 @@ class WorkloadRecord:
     client: ClientStats | None = None
     caveats: list[Caveat] = field(default_factory=list)
     ignore_eos: bool = False
+    requests_recorded: int | None = None
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,8 @@ class ProbeRecord:
 
 @dataclass(frozen=True)
 class BootRecord:
-    """How the engine of a leg came to run. ``seconds`` from start to the first real completion, None when it already ran."""
+    """How the engine of a leg came to run. ``seconds`` from start to the first real completion, None when it already ran.
+    ``origin``: whose fault a failed boot is; `environment` (port taken, GPU memory still held) says nothing about the arm."""
 
     source: Literal["booted", "already-running"]
     boot_id: str
@@ -160,6 +163,7 @@ class BootRecord:
     excerpt: str = ""
     exit_code: int | None = None
     image_digest: str | None = None
+    origin: Literal["candidate", "environment", "unknown"] = "unknown"
 
 
 @dataclass(frozen=True)
