@@ -1,0 +1,161 @@
+"""Small statistics of the judge: percentiles, Student's t quantiles, a block jackknife, a generalised mean of paired values.
+
+Pure arithmetic on plain numbers. Nothing here knows of legs, gates or files. Randomness is not needed: the jackknife is
+deterministic, so that judging twice gives identical bytes.
+
+Sources
+    percentile      Hyndman and Fan 1996, Sample quantiles in statistical packages, type 7 (what numpy and R use by default)
+    t quantiles     tables of Student's t distribution (Fisher and Yates 1963, table III); beyond 30 degrees of freedom the
+                    expansion of Abramowitz and Stegun 1964, 26.7.5
+    jackknife       Künsch 1989, The jackknife and the bootstrap for general stationary observations (blocks in time);
+                    Shao and Wu 1989, A general theory for jackknife variance estimation (valid for quantiles when whole
+                    blocks, not single observations, are deleted)
+    paired mean     Aitken 1935, generalised least squares with a known correlation
+    detectable      Bloom 1995, Minimum detectable effects: (t of the confidence + t of the power) x standard error
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+CONFIDENCE = 0.95
+POWER = 0.80
+BLOCKS = 10
+"""Blocks of the jackknife; 10 to 30 are usual for batch means (Schmeiser 1982, Batch size effects)."""
+
+_T_975 = (
+    "12.706 4.303 3.182 2.776 2.571 2.447 2.365 2.306 2.262 2.228 2.201 2.179 2.160 2.145 2.131 "
+    "2.120 2.110 2.101 2.093 2.086 2.080 2.074 2.069 2.064 2.060 2.056 2.052 2.048 2.045 2.042"
+)
+_T_800 = (
+    "1.376 1.061 0.978 0.941 0.920 0.906 0.896 0.889 0.883 0.879 0.876 0.873 0.870 0.868 0.866 "
+    "0.865 0.863 0.862 0.861 0.860 0.859 0.858 0.858 0.857 0.856 0.856 0.855 0.855 0.854 0.854"
+)
+_T = {0.975: [float(x) for x in _T_975.split()], 0.8: [float(x) for x in _T_800.split()]}
+
+
+def t_quantile(probability: float, degrees: int) -> float:
+    """Quantile of Student's t. ``probability`` is 0.975 (95 % two-sided) or 0.8 (power); ``degrees`` at least 1.
+
+    Raises ValueError for anything else.
+    """
+    if probability not in _T or degrees < 1:
+        raise ValueError(f"no t quantile for probability {probability} and {degrees} degrees of freedom")
+    table = _T[probability]
+    if degrees <= len(table):
+        return table[degrees - 1]
+    z = NormalDist().inv_cdf(probability)
+    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Percentile of values in ascending order, ``share`` in [0, 1], Hyndman-Fan type 7. Raises ValueError without values."""
+    if not ordered:
+        raise ValueError("no percentile of no values")
+    at = (len(ordered) - 1) * share
+    below = math.floor(at)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (at - below)
+
+
+def mean(values: Sequence[float]) -> float:
+    """Arithmetic mean. Raises ValueError without values."""
+    if not values:
+        raise ValueError("no mean of no values")
+    return math.fsum(values) / len(values)
+
+
+def jackknife_se(in_time_order: Sequence[float], statistic: Callable[[Sequence[float]], float]) -> float | None:
+    """Standard error of ``statistic`` by deleting one block of neighbours in time after the other.
+
+    ``statistic`` gets values in ascending order. None with fewer than four values: there is nothing to say.
+    """
+    n = len(in_time_order)
+    blocks = min(BLOCKS, n // 2)
+    if blocks < 2:
+        return None
+    edges = [round(i * n / blocks) for i in range(blocks + 1)]
+    rest = [statistic(sorted([*in_time_order[: edges[i]], *in_time_order[edges[i + 1] :]])) for i in range(blocks)]
+    centre = mean(rest)
+    return math.sqrt((blocks - 1) / blocks * math.fsum((x - centre) ** 2 for x in rest))
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean with its standard error and degrees of freedom; ``se`` is None when nothing tells it."""
+
+    value: float
+    se: float | None
+    degrees: int
+
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval, or None without a standard error or degrees of freedom."""
+        if self.se is None or self.degrees < 1:
+            return None
+        half = t_quantile(0.975, self.degrees) * self.se
+        return self.value - half, self.value + half
+
+
+def detectable(se: float, degrees: int) -> float:
+    """The smallest true difference that would be found with 80 % power at 95 % confidence, in the unit of ``se``."""
+    return (t_quantile(0.975, degrees) + t_quantile(POWER, degrees)) * se
+
+
+def paired_mean(values: Sequence[float], weights: Sequence[Sequence[float]]) -> Mean:
+    """Generalised least squares mean of differences that share reference legs.
+
+    ``values[i]`` = own leg - sum over j of ``weights[i][j]`` x reference leg j, all legs with the same independent noise. Two
+    differences that share a bracketing leg are correlated by ``w_i . w_j``; a plain t interval would be too narrow. Without
+    shared legs this is the ordinary paired t interval. Raises ValueError without values.
+    """
+    n = len(values)
+    if n == 0:
+        raise ValueError("no mean of no pairs")
+    cov = [[(1.0 if i == j else 0.0) + _dot(weights[i], weights[j]) for j in range(n)] for i in range(n)]
+    by_one = _solve(cov, [1.0] * n)
+    information = math.fsum(by_one)
+    centre = math.fsum(a * v for a, v in zip(by_one, values, strict=True)) / information
+    if n == 1:
+        return Mean(centre, None, 0)
+    residual = [v - centre for v in values]
+    variance = max(_dot(residual, _solve(cov, residual)), 0.0) / (n - 1)
+    return Mean(centre, math.sqrt(variance / information), n - 1)
+
+
+def _dot(a: Sequence[float], b: Sequence[float]) -> float:
+    return math.fsum(x * y for x, y in zip(a, b, strict=True))
+
+
+def _solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
+    """Gaussian elimination with pivoting; the matrices here are identity plus a Gram matrix, hence never singular."""
+    n = len(right)
+    rows = [[*matrix[i], right[i]] for i in range(n)]
+    for i in range(n):
+        best = max(range(i, n), key=lambda r: abs(rows[r][i]))
+        rows[i], rows[best] = rows[best], rows[i]
+        for r in range(i + 1, n):
+            factor = rows[r][i] / rows[i][i]
+            rows[r] = [x - factor * y for x, y in zip(rows[r], rows[i], strict=True)]
+    out = [0.0] * n
+    for i in range(n - 1, -1, -1):
+        out[i] = (rows[i][n] - math.fsum(rows[i][j] * out[j] for j in range(i + 1, n))) / rows[i][i]
+    return out
+
+
+def pooled_mean(own: Sequence[float], groups: Sequence[Sequence[float]], within_se: float | None) -> Mean:
+    """Mean of one arm's legs, its error from the spread of legs around their own arm's mean, pooled over all arms.
+
+    ``groups`` holds every arm's legs, ``own`` included (one-way analysis of variance with a common variance: the legs differ
+    by boot and by the hour, not by the arm). ``within_se`` is the error that a single leg carries already; the result is never
+    surer than that. Raises ValueError without values.
+    """
+    centre = mean(own)
+    degrees = sum(len(g) - 1 for g in groups if g)
+    if degrees < 1:
+        return Mean(centre, None, 0)
+    variance = math.fsum((x - mean(g)) ** 2 for g in groups if g for x in g) / degrees
+    se = math.sqrt(variance / len(own))
+    return Mean(centre, max(se, within_se) if within_se is not None else se, degrees)
