@@ -37,7 +37,7 @@ def no_point(_step: str, _point: str) -> None:
 
 
 class Surroundings(Protocol):
-    """What the conductor needs beyond engines: slot, snapshot, guard, drain, sidecars, measuring, restoring (``run.surroundings``)."""
+    """What the conductor needs beyond engines: slot, guard, drain, sidecars, measuring, restoring; see ``run.surroundings``."""
 
     def take_lock(self) -> dict[str, Any]:
         """Reserve the slot; raises Refused when somebody else holds it."""
@@ -118,7 +118,7 @@ class Conductor:
         self._end = RunEnd()
 
     def conduct(self) -> RunEnd:
-        """Run the plan. Raises Refused (or another AuditionError) only when nothing was touched; otherwise production is restored."""
+        """Run the plan. Raises an AuditionError only when nothing was touched; otherwise production is restored."""
         before = [step for step in self._steps if step.kind in BEFORE_TOUCHING]
         closing = closing_steps(self._spike.production.name)
         done: list[Step] = []
