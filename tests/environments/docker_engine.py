@@ -1,8 +1,8 @@
-"""A real Docker engine of the tests' own: started in a folder under /tmp, killed and restarted at will, gone without a trace at the end.
+"""A real Docker engine of the tests' own, in a folder under /tmp: killed and restarted at will, gone without a trace.
 
-It never touches an engine that the machine already runs: its socket, data, containerd and configuration lie in its own folder. Each test
-process has its own engine, so tests may run in parallel processes. Containers get no bridge: use `network_mode: host` or
-`network_mode: none` in compose files (compose's default network cannot be created here). The only image is IMAGE.
+It never touches an engine that the machine already runs: its socket, data, containerd and configuration lie in its own
+folder. Each test process has its own engine, so tests may run in parallel processes. Containers get no bridge: use
+`network_mode: host` or `network_mode: none` in compose files. The only image is IMAGE.
 """
 
 import contextlib

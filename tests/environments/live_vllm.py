@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from environments.vllm_cpu.install import HERE, MODEL, STAMP, UNAVAILABLE, VENV
+from environments.vllm_cpu.install import HERE, MODEL, MODEL_STAMP, STAMP, UNAVAILABLE, VENV
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ def why_not() -> str | None:
         return "Real vLLM is left out on request (AUDITION_LIVE=0)."
     if UNAVAILABLE.exists():
         return UNAVAILABLE.read_text().strip()
-    if not STAMP.exists():
+    if not (STAMP.exists() and MODEL_STAMP.exists()):
         return "Real vLLM for the CPU is not installed; run `make live-env`."
     return None
 

@@ -1,8 +1,8 @@
 """Fetch what the tests' private Docker engine needs besides Debian packages, into .live/docker. Run by `make docker-env`.
 
-That is the compose plugin, from a locked package, and a small image made of this machine's own files. Uses the standard library alone.
-Where something is missing, it says so in one sentence, leaves the sentence in .live/docker/unavailable and exits with 0: the tests marked
-`docker` then skip with it. It installs no Debian package; `.ci/run` does.
+That is the compose plugin, from a locked package, and a small image made of this machine's own files. Uses the standard
+library alone. Where something is missing, it says so in one sentence, leaves the sentence in .live/docker/unavailable and
+exits with 0: the tests marked `docker` then skip with it. It installs no Debian package; `.ci/run` does.
 """
 
 import os

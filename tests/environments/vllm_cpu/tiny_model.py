@@ -1,10 +1,10 @@
 """Write a tiny checkpoint in the shape of Qwen3.6-MoE that real vLLM serves on a CPU. Run by install.py inside .live/vllm.
 
-The shape is the real one in small: linear attention (GDN) and full attention layers, mixture of experts, a vision tower, one MTP layer.
-The weights make it predictable: the output head is set so that every token has exactly one likely successor, so a greedy answer is the
-same on every run, and the MTP head predicts that successor too. `--noise` disturbs the MTP head: 0 accepts every draft, 0.17 gives a mean
-acceptance length of about 3.85 at k = 3. `--drop-mtp` ships no mtp.* tensor while the config still promises one, as some quantised
-checkpoints do.
+The shape is the real one in small: linear attention (GDN) and full attention layers, mixture of experts, a vision tower,
+one MTP layer. The weights make it predictable: the output head is set so that every token has exactly one likely successor,
+so a greedy answer is the same on every run, and the MTP head predicts that successor too. `--noise` disturbs the MTP head:
+0 accepts every draft, 0.17 gives a mean acceptance length of about 3.85 at k = 3. `--drop-mtp` ships no mtp.* tensor while
+the config still promises one, as some quantised checkpoints do.
 """
 
 import argparse
