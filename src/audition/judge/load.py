@@ -57,7 +57,7 @@ class RunData:
 
     record: RunRecord
     legs: tuple[LegData, ...]
-    restore: dict[str, Any] | NoData = NoData("restore.json is missing")
+    restore: dict[str, Any] | NoData
 
 
 class Garbled(ValueError):

@@ -27,9 +27,7 @@ from typing import Any, Literal
 
 SCHEMA = 1
 
-Outcome = Literal[
-    "ok", "http-error", "error-in-stream", "dropped", "stalled", "deadline", "refused", "protocol", "cancelled"
-]
+Outcome = Literal["ok", "http-error", "error-in-stream", "dropped", "stalled", "deadline", "refused", "protocol", "cancelled"]
 EVENT_CONTENT, EVENT_REASONING, EVENT_TOOL, EVENT_EMPTY = 1, 2, 4, 0
 
 
@@ -46,7 +44,7 @@ class StreamEvent:
 
 
 def pack_events(events: list[StreamEvent]) -> str:
-    """Events as base64 of rows of 7 bytes: microseconds since the previous event (u32), tokens (u16, 65535 = unknown), kind (u8)."""
+    """Events as base85 of rows of 7 bytes: microseconds since the last event (u32), tokens (u16, 65535 = unknown), kind (u8)."""
     rows, previous = bytearray(), 0
     for event in events:
         at = round(event.at * 1e6)
@@ -120,7 +118,7 @@ class ClientStats:
 
 @dataclass(frozen=True)
 class WorkloadRecord:
-    """One workload of one leg. ``counters``: differences of the engine's counters over the measured part (name -> value; per position
+    """One workload of one leg. ``counters``: differences of the engine's counters over the measured part (name -> value; by place
     ``spec_decode_num_accepted_tokens_per_pos[0]``), without the ``vllm:`` prefix and ``_total`` suffix; ``gauges_after`` likewise.
     ``requests_recorded``: lines written to ``requests_file``, so that a file cut at a line end is noticed."""
 

@@ -1,0 +1,196 @@
+"""Compares arms within one run: each leg of an arm against the reference legs around it.
+
+Method. A leg's figure is put beside the geometric mean of the nearest reference leg before it and the nearest after it
+(bracketing removes drift that is linear between neighbours; on a ratio scale, because drift multiplies). The mean of the log
+ratios is a generalised least squares mean, since two pairs may share a reference leg, with Student's t interval on (pairs - 1)
+degrees of freedom. Requests inside a leg are not independent, so they never count as samples of the comparison; their block
+jackknife only sets a floor: the interval is never narrower than the noise inside the legs. Fewer than two pairs give a ratio
+without an interval. Sources: see ``estimate``; that legs, not requests, are the unit: Kalibera and Jones 2013, Rigorous
+benchmarking in reasonable time.
+
+No thresholds and no verdict here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from audition.judge.estimate import Mean, detectable, mean, paired_mean, t_quantile
+from audition.judge.metrics import Key, LegSheet, Measure
+from audition.units import NoData
+
+_MAX_LEGS = 50
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One leg beside its neighbours. ``ratio``: own figure / geometric mean of the reference legs' figures."""
+
+    leg: int
+    reference_legs: list[int]
+    value: float
+    reference: float
+    ratio: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One figure of one arm against a reference arm. ``low``, ``high``: 95 % interval of the ratio, None with ``interval_missing``.
+
+    ``detectable_ratio``: a true ratio at least this far from 1 would have been found with 80 % power. ``missing``: why there is no
+    ratio at all. ``dropped``: why planned pairs do not count.
+    """
+
+    workload: str
+    metric: str
+    stat: str
+    arm: str
+    reference_arm: str
+    pairs: list[Pair]
+    ratio: float | None
+    low: float | None
+    high: float | None
+    log_se: float | None
+    degrees: int
+    samples: int
+    detectable_ratio: float | None
+    interval_missing: str
+    missing: str
+    dropped: list[str]
+    basis: str
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How far legs of one arm differ from each other: the noise floor. ``spread``: largest / smallest - 1."""
+
+    workload: str
+    metric: str
+    stat: str
+    arm: str
+    legs: list[int]
+    values: list[float]
+    spread: float
+
+
+def compare(sheets: Sequence[LegSheet], arm: str, reference: str, key: Key) -> Comparison:
+    """The paired comparison of ``arm`` with ``reference`` for one figure. Total: what is missing is said in the result."""
+    columns = [s for s in sheets if s.arm == reference]
+    pairs: list[Pair] = []
+    weights: list[list[float]] = []
+    dropped: list[str] = []
+    floor: list[float] = []
+    samples = 0
+    for sheet in (s for s in sheets if s.arm == arm):
+        around = _neighbours(sheet, columns)
+        if not around:
+            dropped.append(f"leg {sheet.index} has no {reference} leg beside it")
+            continue
+        values = [sheet.get(key), *(n.get(key) for n in around)]
+        gaps = [v.reason for v in values if isinstance(v, NoData)]
+        good = [v for v in values if isinstance(v, Measure)]
+        if gaps or any(v.value <= 0 for v in good):
+            dropped.append(gaps[0] if gaps else f"leg {sheet.index}: a figure of 0 has no ratio")
+            continue
+        own, *others = good
+        centre = math.exp(mean([math.log(v.value) for v in others]))
+        pairs.append(Pair(sheet.index, [n.index for n in around], own.value, centre, own.value / centre))
+        weights.append([1 / len(around) if c in around else 0.0 for c in columns])
+        samples += sum(v.samples for v in good)
+        relative = [(v.se / v.value) ** 2 if v.se is not None else 0.0 for v in good]
+        floor.append(relative[0] + math.fsum(relative[1:]) / len(others) ** 2)
+    return _result(key, arm, reference, pairs=pairs, weights=weights, floor=floor, dropped=dropped, samples=samples)
+
+
+def _neighbours(sheet: LegSheet, columns: Sequence[LegSheet]) -> list[LegSheet]:
+    before = [c for c in columns if c.index < sheet.index]
+    after = [c for c in columns if c.index > sheet.index]
+    return [*before[-1:], *after[:1]]
+
+
+def _result(
+    key: Key,
+    arm: str,
+    reference: str,
+    *,
+    pairs: list[Pair],
+    weights: list[list[float]],
+    floor: list[float],
+    dropped: list[str],
+    samples: int,
+) -> Comparison:
+    workload, metric, stat = key
+    if not pairs:
+        why = dropped[0] if dropped else f"no leg of {arm} ran"
+        return Comparison(
+            workload, metric, stat, arm, reference, [], None, None, None, None, 0, 0, None, why, why, dropped, "nothing to compare"
+        )
+    between = paired_mean([math.log(p.ratio) for p in pairs], weights)
+    within = math.sqrt(math.fsum(floor)) / len(floor)
+    ratio = math.exp(between.value)
+    if between.se is None:
+        why = "one pair: no interval, the spread between boots is unknown"
+        return Comparison(
+            workload, metric, stat, arm, reference, pairs, ratio, None, None, None, 0, samples, None, why, "", dropped, "one pair"
+        )
+    se, basis = between.se, f"t interval on the log ratios of {len(pairs)} pairs, {between.degrees} degrees of freedom"
+    half = t_quantile(0.975, between.degrees) * se
+    least = NormalDist().inv_cdf(0.975) * within
+    if least > half:
+        half, basis = least, f"noise within the legs (block jackknife), wider than the spread of {len(pairs)} pairs"
+    return Comparison(
+        workload,
+        metric,
+        stat,
+        arm,
+        reference,
+        pairs,
+        ratio,
+        math.exp(between.value - half),
+        math.exp(between.value + half),
+        se,
+        between.degrees,
+        samples,
+        math.exp(detectable(max(se, within), between.degrees)),
+        "",
+        "",
+        dropped,
+        basis,
+    )
+
+
+def noise_floor(sheets: Sequence[LegSheet], arm: str, key: Key) -> Noise | NoData:
+    """How far the legs of one arm are apart. NoData with fewer than two legs that have the figure."""
+    workload, metric, stat = key
+    rows = [(s.index, v.value) for s in sheets if s.arm == arm for v in [s.get(key)] if isinstance(v, Measure)]
+    values = [v for _, v in rows]
+    if len(rows) < 2:
+        return NoData(f"{arm} has {len(rows)} leg with this figure, two are needed to see noise")
+    if min(values) <= 0:
+        return NoData("a figure of 0 has no relative spread")
+    return Noise(workload, metric, stat, arm, [i for i, _ in rows], values, max(values) / min(values) - 1)
+
+
+def pairs_needed(comparison: Comparison, threshold: float) -> int | None:
+    """How many pairs in all would bring the interval to one side of ``threshold``, if ratio and noise stay as they are.
+
+    None when that is more than 50, or when the noise is not known.
+    """
+    if comparison.log_se is None or comparison.ratio is None or threshold <= 0:
+        return None
+    n = len(comparison.pairs)
+    return legs_needed(Mean(math.log(comparison.ratio), comparison.log_se, comparison.degrees), n, math.log(threshold), n - 1)
+
+
+def legs_needed(estimate: Mean, n: int, threshold: float, degrees: int) -> int | None:
+    """Smallest count of at most 50 whose 95 % interval would miss ``threshold``; ``degrees`` grows by one with each."""
+    if estimate.se is None:
+        return None
+    single, distance = estimate.se * math.sqrt(n), abs(estimate.value - threshold)
+    for more in range(n + 1, _MAX_LEGS + 1):
+        if t_quantile(0.975, degrees + more - n) * single / math.sqrt(more) <= distance:
+            return more
+    return None

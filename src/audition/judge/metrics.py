@@ -1,0 +1,256 @@
+"""Computes every metric of the catalogue for every leg. One value a leg, workload, metric and statistic, or the reason why not.
+
+Comparing legs and judging values belong to ``compare`` and ``gates``. Formulas are those of ``audition.spike.metrics``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from audition.judge.estimate import BLOCKS, jackknife_se, mean, percentile
+from audition.judge.load import Garbled, LegData, RunData
+from audition.judge.records import RequestRecord, WorkloadRecord
+from audition.judge.timing import Timing, steady_window, timing_of
+from audition.judge.validity import MAX_FAILURE_SHARE, MIN_TAIL, leg_problem, workload_record, workload_requests
+from audition.spike.metrics import METRICS, STATS
+from audition.spike.model import Gate, Spike
+from audition.units import NoData
+
+Key = tuple[str, str, str]
+"""(workload or "", metric, statistic or "")."""
+
+_SHARES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
+DEFAULT_STAT = "p50"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One figure of one leg. ``samples``: observations behind it; ``se``: standard error within the leg, None when unknown."""
+
+    value: float
+    samples: int
+    se: float | None = None
+
+
+Value = Measure | NoData
+
+
+@dataclass(frozen=True)
+class LegSheet:
+    """All figures of one leg."""
+
+    index: int
+    arm: str
+    values: dict[Key, Value]
+
+    def get(self, key: Key) -> Value:
+        """The figure, or NoData when this leg has none."""
+        return self.values.get(key, NoData(f"leg {self.index} ({self.arm}) has no {describe(key)}"))
+
+
+def describe(key: Key) -> str:
+    """A key in words: ``p95 ttft of users-16``."""
+    workload, metric, stat = key
+    return f"{stat + ' ' if stat else ''}{metric}{' of ' + workload if workload else ''}"
+
+
+def gate_key(gate: Gate) -> Key:
+    """The key of a metric gate. Raises KeyError for a metric that the catalogue does not hold."""
+    name = gate.metric or ""
+    metric = METRICS[name]
+    stat = (gate.stat or DEFAULT_STAT) if metric.scope == "requests" else ""
+    return ("" if metric.scope == "leg" else gate.workload or "", name, stat)
+
+
+def measure_run(run: RunData, spike: Spike) -> list[LegSheet]:
+    """The sheets of all legs, planned or found, in order."""
+    return [LegSheet(leg.index, leg.arm, _measure_leg(leg, spike)) for leg in run.legs]
+
+
+def _measure_leg(leg: LegData, spike: Spike) -> dict[Key, Value]:
+    values = _leg_metrics(leg)
+    names = [w.name for w in spike.workloads if w.name in leg.workloads]
+    planned = spike.planned_legs()
+    if 1 <= leg.index <= len(planned):
+        names += [w.name for w in spike.leg_workloads(planned[leg.index - 1]) if w.name not in names]
+    for name in names:
+        values.update(_workload_metrics(leg, name, spike))
+    return values
+
+
+def _leg_metrics(leg: LegData) -> dict[Key, Value]:
+    record = leg.record
+    names = [m.name for m in METRICS.values() if m.scope == "leg"]
+    if isinstance(record, NoData):
+        return {("", name, ""): record for name in names}
+    where = f"leg {leg.index} ({leg.arm})"
+    out: dict[Key, Value] = {}
+    seconds = record.boot.seconds
+    out["", "boot_s", ""] = (
+        Measure(seconds, 1) if seconds is not None and record.boot.clean else NoData(f"{where} did not boot in this run")
+    )
+    problem = leg_problem(leg)
+    concurrency = problem or _fact(record.facts, "max_concurrency", where)
+    length = problem or _fact(record.facts, "max_concurrency_tokens", where)
+    out["", "max_concurrency", ""] = concurrency
+    if isinstance(concurrency, NoData) or isinstance(length, NoData):
+        out["", "kv_capacity_tokens", ""] = concurrency if isinstance(concurrency, NoData) else length
+    else:
+        out["", "kv_capacity_tokens", ""] = Measure(concurrency.value * length.value, 1)
+    return out
+
+
+def _fact(facts: dict[str, object], name: str, where: str) -> Value:
+    value = facts.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return NoData(f"{where}: the engine's log gave no `{name}`")
+    return Measure(float(value), 1)
+
+
+def _workload_metrics(leg: LegData, name: str, spike: Spike) -> dict[Key, Value]:
+    out: dict[Key, Value] = {}
+    record = workload_record(leg, name)
+    counters = record if isinstance(record, NoData) else _counter_metrics(record, f"leg {leg.index} ({leg.arm}), {name}")
+    requests = workload_requests(leg, name, spike)
+    figures = requests if isinstance(requests, NoData) else _request_metrics(requests, f"leg {leg.index} ({leg.arm}), {name}")
+    for metric in METRICS.values():
+        if metric.scope == "leg":
+            continue
+        source = counters if metric.source.startswith("vllm:") else figures
+        for stat in STATS if metric.scope == "requests" else ("",):
+            missing = NoData(f"leg {leg.index} ({leg.arm}), {name}: {metric.name} was not computed")
+            out[name, metric.name, stat] = source if isinstance(source, NoData) else source.get((metric.name, stat), missing)
+    return out
+
+
+Figures = dict[tuple[str, str], Value]
+
+
+def _counter_metrics(record: WorkloadRecord, where: str) -> Figures | NoData:
+    """Acceptance and prefix hits from differences of the engine's counters."""
+    counters = record.counters
+    if counters is None:
+        return NoData(f"{where}: no counters ({record.counters_missing or 'the engine gave none'})")
+    backwards = sorted(name for name, value in counters.items() if value < 0)
+    if backwards:
+        return NoData(f"{where}: counter {backwards[0]} went backwards, the engine was restarted")
+
+    def share(part: str, whole: str, plus: float = 0.0) -> Value:
+        if part not in counters or whole not in counters:
+            return NoData(f"{where}: the engine has no counter {whole if whole not in counters else part}")
+        if counters[whole] == 0:
+            return NoData(f"{where}: {whole} did not move")
+        return Measure(plus + counters[part] / counters[whole], int(counters[whole]))
+
+    return {
+        ("acceptance_rate", ""): share("spec_decode_num_accepted_tokens", "spec_decode_num_draft_tokens"),
+        ("acceptance_length", ""): share("spec_decode_num_accepted_tokens", "spec_decode_num_drafts", plus=1.0),
+        ("prefix_hit_rate", ""): share("prefix_cache_hits", "prefix_cache_queries"),
+    }
+
+
+def acceptance_per_position(record: WorkloadRecord) -> list[float] | NoData:
+    """Acceptance rate at draft position 0, 1, ...: accepted tokens at the position / drafts."""
+    counters = record.counters or {}
+    drafts = counters.get("spec_decode_num_drafts", 0.0)
+    rates: list[float] = []
+    while (name := f"spec_decode_num_accepted_tokens_per_pos[{len(rates)}]") in counters:
+        if drafts <= 0:
+            return NoData("no drafts were made")
+        rates.append(counters[name] / drafts)
+    return rates or NoData(record.counters_missing or "the engine has no counters per position")
+
+
+def _request_metrics(requests: tuple[RequestRecord, ...], where: str) -> Figures | NoData:
+    if not requests:
+        return NoData(f"{where}: no requests")
+    try:
+        timings = [timing_of(r) for r in requests]
+    except Garbled as error:
+        return NoData(f"{where}: {error}")
+    good = [t for t in timings if t.ok]
+    failed = len(timings) - len(good)
+    out: Figures = {("failure_share", ""): Measure(failed / len(timings), len(timings))}
+    out["goodput", ""] = NoData(f"{where}: the workload states no limits for single requests")
+    if failed > MAX_FAILURE_SHARE * len(timings) or not good:
+        fair = NoData(f"{where}: {failed} of {len(timings)} requests failed, the rest is no fair sample")
+        for metric in METRICS.values():
+            if metric.scope != "leg" and metric.name not in ("failure_share", "goodput"):
+                out.update(dict.fromkeys(((metric.name, s) for s in (*STATS, "")), fair))
+        return out
+    out.update(_distributions(sorted(good, key=lambda t: (t.record.scheduled, t.record.index)), where))
+    out.update(_rates(timings, good, where))
+    return out
+
+
+def _distributions(good: list[Timing], where: str) -> Figures:
+    columns: dict[str, list[float]] = {name: [] for name, m in METRICS.items() if m.scope == "requests"}
+    for t in good:
+        columns["e2e_latency"].append(t.record.end - t.record.scheduled)
+        if t.record.sent is not None:
+            columns["schedule_slip"].append(t.record.sent - t.record.scheduled)
+        if t.first is None or t.last is None:
+            continue
+        columns["ttft"].append(t.first - t.record.scheduled)
+        if t.first_answer is not None:
+            columns["time_to_first_answer_token"].append(t.first_answer - t.record.scheduled)
+        columns["inter_chunk_latency"] += [b[0] - a[0] for a, b in zip(t.events, t.events[1:], strict=False)]
+        if t.tokens is not None and not t.record.tokens_estimated:
+            columns["tokens_per_event"].append(t.tokens / len(t.events))
+            if t.later_tokens and t.last > t.first:
+                columns["tpot"].append((t.last - t.first) / t.later_tokens)
+                columns["decode_tok_s"].append(t.later_tokens / (t.last - t.first))
+    return {(name, stat): _stat(values, stat, name, where) for name, values in columns.items() for stat in STATS}
+
+
+def _stat(values: list[float], stat: str, name: str, where: str) -> Value:
+    if not values:
+        why = "the server did not say how many tokens the events held" if name in ("tpot", "decode_tok_s") else "nothing was seen"
+        return NoData(f"{where}: no {name} ({why})")
+    if stat == "mean":
+        return Measure(mean(values), len(values), jackknife_se(values, mean))
+    share = _SHARES[stat]
+    needed = math.ceil(MIN_TAIL / (1 - share) - 1e-9) if share > 0.5 else 1
+    if len(values) < needed:
+        return NoData(f"{where}: {stat} of {name} needs {needed} values, there are {len(values)}")
+    of: Callable[[Sequence[float]], float] = lambda ordered: percentile(ordered, share)  # noqa: E731 - a local name reads best
+    return Measure(of(sorted(values)), len(values), jackknife_se(values, of) if share == 0.5 or len(values) <= 20_000 else None)
+
+
+def _rates(timings: list[Timing], good: list[Timing], where: str) -> Figures:
+    whole = max(t.record.end for t in timings) - min(t.record.scheduled for t in timings)
+    out: Figures = {}
+    uncounted = [t for t in good if t.tokens is None or t.record.tokens_estimated]
+    if whole <= 0:
+        return dict.fromkeys(
+            (("output_tok_s", ""), ("output_tok_s_whole", ""), ("requests_per_s", "")), NoData(f"{where}: no time passed")
+        )
+    out["requests_per_s", ""] = Measure(len(good) / whole, len(good))
+    if uncounted:
+        missing = NoData(f"{where}: the server gave no token count (usage) for {len(uncounted)} of {len(good)} requests")
+        return {**out, ("output_tok_s", ""): missing, ("output_tok_s_whole", ""): missing}
+    out["output_tok_s_whole", ""] = Measure(math.fsum(t.tokens or 0 for t in timings) / whole, len(timings))
+    out["output_tok_s", ""] = _steady_throughput(timings, where)
+    return out
+
+
+def _steady_throughput(timings: list[Timing], where: str) -> Value:
+    """Tokens inside the steady window / its length; the error from equal blocks of time (batch means, Schmeiser 1982)."""
+    window = steady_window(timings)
+    if window is None:
+        return NoData(f"{where}: there was no moment in which all users were busy")
+    begin, end = window
+    blocks = [0.0] * BLOCKS
+    width = (end - begin) / BLOCKS
+    for t in timings:
+        for at, tokens in t.events:
+            if begin <= at <= end:
+                blocks[min(int((at - begin) / width), BLOCKS - 1)] += tokens
+    rates = [tokens / width for tokens in blocks]
+    centre = mean(rates)
+    if centre <= 0:
+        return NoData(f"{where}: no token arrived while all users were busy")
+    se = math.sqrt(math.fsum((r - centre) ** 2 for r in rates) / (BLOCKS - 1) / BLOCKS)
+    return Measure(centre, len(timings), se)
