@@ -24,7 +24,6 @@ class Metric:
 
 
 _ROWS = [
-    # fmt: off
     Metric(
         "ttft",
         "s",
@@ -107,9 +106,7 @@ _ROWS = [
         "succeeded requests that met the workload's limits / (last end - first scheduled send)",
         "request records",
     ),
-    Metric(
-        "failure_share", "share", "lower", "workload", "requests that did not succeed / all requests", "request records"
-    ),
+    Metric("failure_share", "share", "lower", "workload", "requests that did not succeed / all requests", "request records"),
     Metric(
         "acceptance_rate",
         "share",
@@ -144,7 +141,6 @@ _ROWS = [
     ),
     Metric("max_concurrency", "requests", "higher", "leg", "maximum concurrency of the log line", "engine log"),
     Metric("boot_s", "s", "lower", "leg", "start of the engine to the first real completion", "conductor"),
-    # fmt: on
 ]
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _ROWS}

@@ -9,12 +9,40 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from audition.spike.metrics import METRICS, PROBES, STATS
 from audition.units import parse_duration
 
-Duration = Annotated[float, BeforeValidator(parse_duration), Field(ge=0)]
+
+def _seconds(value: Any) -> float:
+    """Seconds from a duration as people write it; ValueError, never another error, for everything else."""
+    if isinstance(value, str | int | float):
+        return parse_duration(value)
+    raise ValueError("expected a duration such as 90s, 5m or 1h30m")
+
+
+def _instant(value: Any) -> datetime:
+    """An instant from ISO 8601 text. A bare number is refused: nobody writes an agreed slot as a count of seconds."""
+    if isinstance(value, datetime):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("expected an instant such as 2026-12-01T22:00:00+01:00")
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError as error:
+        raise ValueError("expected an instant such as 2026-12-01T22:00:00+01:00") from error
+
+
+_DURATION_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "number", "minimum": 0},
+        {"type": "string", "pattern": r"^\s*(\d+(\.\d+)?\s*(ms|s|m|h|d)\s*)+$"},
+    ]
+}
+Duration = Annotated[float, BeforeValidator(_seconds), Field(ge=0, allow_inf_nan=False), WithJsonSchema(_DURATION_SCHEMA)]
+Instant = Annotated[datetime, BeforeValidator(_instant)]
+Limit = Annotated[float, Field(allow_inf_nan=False)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 
 
@@ -27,7 +55,12 @@ def _split_words(value: Any) -> Any:
     return value
 
 
-Argv = Annotated[list[str], BeforeValidator(_split_words), Field(min_length=1)]
+def _words_schema(least: int) -> dict[str, Any]:
+    return {"anyOf": [{"type": "array", "items": {"type": "string"}, "minItems": least}, {"type": "string", "minLength": least}]}
+
+
+Argv = Annotated[list[str], BeforeValidator(_split_words), Field(min_length=1), WithJsonSchema(_words_schema(1), mode="validation")]
+Words = Annotated[list[str], BeforeValidator(_split_words), WithJsonSchema(_words_schema(0), mode="validation")]
 
 
 class Strict(BaseModel):
@@ -39,7 +72,7 @@ class Strict(BaseModel):
 class ProcessEngine(Strict):
     """A server started as a process of this machine."""
 
-    kind: Literal["process"]
+    kind: Literal["process"] = Field(description="Engine kind: a process of this machine.")
     command: Argv = Field(description="Command line, as a list or as one text split like a shell does.")
     env: dict[str, str] = Field(default={}, description="Variables added to the environment of the server.")
     env_files: list[str] = Field(default=[], description="Files of NAME=value lines, read before `env`.")
@@ -49,11 +82,9 @@ class ProcessEngine(Strict):
 class ComposeEngine(Strict):
     """A server defined in docker compose profiles."""
 
-    kind: Literal["compose"]
+    kind: Literal["compose"] = Field(description="Engine kind: docker compose profiles.")
     files: list[str] = Field(min_length=1, description="Compose files, in the order of `-f`.")
-    env_files: list[str] = Field(
-        default=[], description="Files given with `--env-file`, exactly as production was started."
-    )
+    env_files: list[str] = Field(default=[], description="Files given with `--env-file`, exactly as production was started.")
     project: str | None = Field(default=None, description="Compose project name; default: as compose derives it.")
     service: str = Field(description="The service that is the server.")
     container_name: Literal["own", "production"] = Field(
@@ -66,11 +97,9 @@ class ComposeEngine(Strict):
 class SimulatedEngine(Strict):
     """The simulated server shipped with audition: vLLM-shaped, no GPU."""
 
-    kind: Literal["simulated"]
-    args: Annotated[list[str], BeforeValidator(_split_words)] = Field(default=[], description="vLLM's arguments.")
-    settings: dict[str, Any] = Field(
-        default={}, description="Settings of the simulation; see `audition.simulated.settings`."
-    )
+    kind: Literal["simulated"] = Field(description="Engine kind: the simulated server.")
+    args: Words = Field(default=[], description="vLLM's arguments.")
+    settings: dict[str, Any] = Field(default={}, description="Settings of the simulation; see `audition.simulated.settings`.")
 
 
 EngineSpec = Annotated[ProcessEngine | ComposeEngine | SimulatedEngine, Field(discriminator="kind")]
@@ -79,9 +108,7 @@ EngineSpec = Annotated[ProcessEngine | ComposeEngine | SimulatedEngine, Field(di
 class Simulation(Strict):
     """How a rehearsal imagines this arm. It says nothing about the real server."""
 
-    args: Annotated[list[str], BeforeValidator(_split_words)] = Field(
-        default=[], description="vLLM's arguments for the simulated server."
-    )
+    args: Words = Field(default=[], description="vLLM's arguments for the simulated server.")
     settings: dict[str, Any] = Field(default={}, description="Settings of the simulation.")
 
 
@@ -99,16 +126,14 @@ class Boot(Strict):
     """Limits of a start."""
 
     limit: Duration = Field(default=1800.0, description="Longest boot; after that the boot has overrun.")
-    silence: Duration = Field(
-        default=600.0, description="Longest time without a new log line during boot; after that it hangs."
-    )
+    silence: Duration = Field(default=600.0, description="Longest time without a new log line during boot; after that it hangs.")
 
 
 class Stop(Strict):
     """Limits of a stop."""
 
     grace: Duration = Field(
-        default=60.0, description="Time between SIGTERM and SIGKILL; must not be shorter than the drain."
+        default=120.0, description="Time between SIGTERM and SIGKILL; production's must not be shorter than the drain."
     )
 
 
@@ -124,6 +149,11 @@ class Arm(Strict):
     boot: Boot = Field(default=Boot(), description="Limits of a start.")
     stop: Stop = Field(default=Stop(), description="Limits of a stop.")
     simulated: Simulation = Field(default=Simulation(), description="How a rehearsal imagines this arm.")
+
+
+def _short_leg(value: Any) -> Any:
+    """A leg may be written as the name of its arm alone."""
+    return {"arm": value} if isinstance(value, str) else value
 
 
 class Leg(Strict):
@@ -150,12 +180,8 @@ class Workload(Strict):
     users: int = Field(default=1, ge=1, le=4096, description="Concurrent users.")
     requests: int | None = Field(default=None, ge=1, description="Number of requests in all; or `duration`.")
     duration: Duration | None = Field(default=None, description="How long new requests are sent; or `requests`.")
-    prompts: Literal["prose", "code", "dialogue", "reasoning", "mixed"] = Field(
-        default="mixed", description="Prompt class."
-    )
-    thinking: bool | None = Field(
-        default=None, description="`chat_template_kwargs.enable_thinking`; absent: the server's default."
-    )
+    prompts: Literal["prose", "code", "dialogue", "reasoning", "mixed"] = Field(default="mixed", description="Prompt class.")
+    thinking: bool | None = Field(default=None, description="`chat_template_kwargs.enable_thinking`; absent: the server's default.")
     max_tokens: int = Field(default=256, ge=1, description="Longest answer in tokens; natural stop comes first.")
     ignore_eos: bool = Field(
         default=False, description="Force `max_tokens`; invalidates acceptance figures and is flagged in the result."
@@ -184,22 +210,16 @@ class Gate(Strict):
     stat: Literal["mean", "p50", "p90", "p95", "p99"] | None = Field(
         default=None, description="For metrics over requests; default p50."
     )
-    workload: str | None = Field(
-        default=None, description="Name of the workload; needed unless the metric belongs to a leg."
-    )
+    workload: str | None = Field(default=None, description="Name of the workload; needed unless the metric belongs to a leg.")
     arm: str | None = Field(default=None, description="Name of the arm; default: the candidate.")
-    ratio_to: str | None = Field(
-        default=None, description="Name of the arm to divide by; the limits then apply to the ratio."
-    )
-    at_least: float | None = Field(default=None, description="Lower limit.")
-    at_most: float | None = Field(default=None, description="Upper limit.")
+    ratio_to: str | None = Field(default=None, description="Name of the arm to divide by; the limits then apply to the ratio.")
+    at_least: Limit | None = Field(default=None, description="Lower limit.")
+    at_most: Limit | None = Field(default=None, description="Upper limit.")
     probe: str | None = Field(default=None, description="A probe that must pass, instead of a metric.")
-    one_pair_suffices: bool = Field(
-        default=False, description="Accept a ratio from a single pair of legs; the record says so."
-    )
+    one_pair_suffices: bool = Field(default=False, description="Accept a ratio from a single pair of legs; the record says so.")
     shadow: bool = Field(default=False, description="Reported, never decides.")
-    all: list[Gate] | None = Field(default=None, description="Group: holds when all hold.")
-    any: list[Gate] | None = Field(default=None, description="Group: holds when at least one holds.")
+    all: list[Gate] | None = Field(default=None, min_length=1, description="Group: holds when all hold.")
+    any: list[Gate] | None = Field(default=None, min_length=1, description="Group: holds when at least one holds.")
 
     @model_validator(mode="after")
     def _one_form(self) -> Gate:
@@ -213,9 +233,7 @@ class Gate(Strict):
             if metric is not None and metric.scope != "leg" and self.workload is None:
                 raise ValueError(f"metric `{self.metric}` needs a `workload`")
             if metric is not None and metric.scope != "requests" and self.stat is not None:
-                raise ValueError(
-                    f"`stat` ({', '.join(STATS)}) applies to metrics over requests, not to `{self.metric}`"
-                )
+                raise ValueError(f"`stat` ({', '.join(STATS)}) applies to metrics over requests, not to `{self.metric}`")
         elif self.at_least is not None or self.at_most is not None or self.ratio_to is not None:
             raise ValueError("`at_least`, `at_most` and `ratio_to` belong to a metric gate")
         return self
@@ -237,9 +255,7 @@ class Drain(Strict):
     """How requests in flight end before production is stopped."""
 
     budget: Duration = Field(default=120.0, description="Longest wait for running requests to end.")
-    close: Argv | None = Field(
-        default=None, description="Command that closes the entry (e.g. takes the server out of the proxy)."
-    )
+    close: Argv | None = Field(default=None, description="Command that closes the entry (e.g. takes the server out of the proxy).")
     open: Argv | None = Field(default=None, description="Command that opens it again; must be safe to run twice.")
 
     @model_validator(mode="after")
@@ -253,15 +269,9 @@ class Restore(Strict):
     """What bringing production back means."""
 
     strategy: Literal["restart"] = Field(default="restart", description="How production comes back.")
-    hold: Duration = Field(
-        default=30.0, description="Production must run this long without a restart before it counts as back."
-    )
-    gpu_tolerance_mib: int = Field(
-        default=256, ge=0, description="GPU memory must be this near its baseline before a start."
-    )
-    gpu_settle: Duration = Field(
-        default=60.0, description="Longest wait for GPU memory to come back to its baseline after a stop."
-    )
+    hold: Duration = Field(default=30.0, description="Production must run this long without a restart before it counts as back.")
+    gpu_tolerance_mib: int = Field(default=256, ge=0, description="GPU memory must be this near its baseline before a start.")
+    gpu_settle: Duration = Field(default=60.0, description="Longest wait for GPU memory to come back to its baseline after a stop.")
     slowest_cold_start: Duration = Field(
         default=1500.0, description="Production's slowest known cold start; sets the restore deadline."
     )
@@ -276,8 +286,8 @@ class Restore(Strict):
 class Window(Strict):
     """The agreed slot, as instants with a time zone."""
 
-    opens: datetime | None = Field(default=None, description="Not before this instant.")
-    closes: datetime | None = Field(default=None, description="Production is back by this instant.")
+    opens: Instant | None = Field(default=None, description="Not before this instant.")
+    closes: Instant | None = Field(default=None, description="Production is back by this instant.")
 
     @model_validator(mode="after")
     def _zones(self) -> Window:
@@ -313,17 +323,17 @@ class Spike(Strict):
     audition: Literal[1] = Field(description="Version of the spike file format.")
     name: Name = Field(description="Short name; the run folder is called after it.")
     question: str = Field(min_length=1, description="The question that the spike answers.")
-    gpus: list[int] = Field(default=[], description="GPU indices that the spike uses; empty: no GPU is watched.")
+    gpus: list[Annotated[int, Field(ge=0)]] = Field(
+        default=[], description="GPU indices that the spike uses; empty: no GPU is watched."
+    )
     arms: list[Arm] = Field(min_length=2, description="Production, candidate, optional controls.")
-    legs: list[Annotated[Leg, BeforeValidator(lambda v: {"arm": v} if isinstance(v, str) else v)]] | None = Field(
+    legs: list[Annotated[Leg, BeforeValidator(_short_leg)]] | None = Field(
         default=None,
         min_length=1,
         description="Turns in order; default: production, candidate, production, candidate, production.",
     )
     workloads: list[Workload] = Field(min_length=1, description="What is measured in every leg.")
-    probes: list[str] = Field(
-        default=["canary"], description="Pass/fail checks made in every leg, before the workloads."
-    )
+    probes: list[str] = Field(default=["canary"], description="Pass/fail checks made in every leg, before the workloads.")
     gates: list[Gate] = Field(min_length=1, description="Criteria, written beforehand.")
     hypotheses: list[Hypothesis] = Field(default=[], description="Suspicions to settle on the way.")
     drain: Drain = Field(default=Drain(), description="How requests in flight end before production is stopped.")
@@ -334,9 +344,7 @@ class Spike(Strict):
     restore: Restore = Field(default=Restore(), description="What bringing production back means.")
     window: Window = Field(default=Window(), description="The agreed slot.")
     records: Records = Field(default=Records(), description="What the spike leaves behind.")
-    early_end: bool = Field(
-        default=True, description="End the spike as soon as nothing can change the verdict any more."
-    )
+    early_end: bool = Field(default=True, description="End the spike as soon as nothing can change the verdict any more.")
     secrets: list[str] = Field(default=[], description="Names of further variables whose values are masked everywhere.")
 
     @property
