@@ -1,4 +1,4 @@
-"""The kill matrix: kill {runner, guard, both, engine, runner and engine} at every point of every step, and see production come back.
+"""The kill matrix: kill {runner, guard, both, engine, runner + engine} at every point of every step: production comes back.
 
 As a script it runs many rounds and prints the report that ``docs/results/kill-matrix.md`` keeps:
     python tests/crash/kill_matrix.py --rounds 7 --workers 2 > report.md
@@ -109,10 +109,12 @@ def report(trials: list[Trial], rounds: int, seconds: float) -> str:
     failed = [t for t in trials if t.problems]
     delays = [t.restore_after for t in trials if t.restore_after is not None]
     lines = [
-        f"Made by `python tests/crash/kill_matrix.py --rounds {rounds}` on {datetime.date.today()}: "
-        f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}. Process engine; real processes, real SIGKILL.",
+        f"Made by `python tests/crash/kill_matrix.py --rounds {rounds}` on {datetime.datetime.now(tz=datetime.UTC).date()}: "
+        f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}. "
+        "Process engine; real processes, real SIGKILL.",
         "",
-        f"- Trials: {len(trials)} in {seconds:.0f} s. Production back: {len(trials) - len(failed)} ({(1 - len(failed) / len(trials)):.2%}).",
+        f"- Trials: {len(trials)} in {seconds:.0f} s. "
+        f"Production back: {len(trials) - len(failed)} ({(1 - len(failed) / len(trials)):.2%}).",
     ]
     if delays:
         lines.append(

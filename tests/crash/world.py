@@ -1,4 +1,4 @@
-"""One small world a trial: a folder with a spike, a production server started by "somebody else", and the questions that a trial ends with.
+"""One small world a trial: a folder with a spike, a production that "somebody else" started, and the questions at the end.
 
 Everything that a trial starts runs with its folder in the command line or as working folder, so that strangers are never touched.
 """
