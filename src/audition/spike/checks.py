@@ -122,7 +122,8 @@ class _View:
                 continue
             if name in first:
                 line = self.document.values.get((*first[name], "name"), (0, 0))[0]
-                said = f"two {_PLURAL.get(what, what + 's')} are called {shorten(name)!r}: {show_path(first[name])} (line {line}) and this one"
+                earlier = f"{show_path(first[name])} (line {line})"
+                said = f"two {_PLURAL.get(what, what + 's')} are called {shorten(name)!r}: {earlier} and this one"
                 yield self.document.problem((*path, "name"), said, "give each its own name")
             first.setdefault(name, path)
 

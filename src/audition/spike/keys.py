@@ -92,6 +92,14 @@ _PLAIN: dict[Any, str] = {
 }
 
 
+_PLURAL = {
+    "text": "texts",
+    "whole number": "whole numbers",
+    "mapping": "mappings",
+    "mapping, or the name of an arm": "mappings, or names of arms",
+}
+
+
 def type_words(annotation: Any) -> str:
     """A type in plain words, e.g. ``list of text``, ``duration``, ``one of: process, compose``."""
     if annotation == Duration:
@@ -107,7 +115,8 @@ def type_words(annotation: Any) -> str:
     if choice := literals(annotation):
         return f"one of: {', '.join(choice)}" if len(choice) > 1 else f"always {choice[0]}"
     if get_origin(annotation) is list:
-        return f"list of {type_words(get_args(annotation)[0])}"
+        item = type_words(get_args(annotation)[0])
+        return f"list of {_PLURAL.get(item, item)}"
     if get_origin(annotation) is dict:
         return f"mapping of names to {type_words(get_args(annotation)[1])}"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
