@@ -1,4 +1,4 @@
-"""Settles the suspicions of a spike file from the boots that the run saw. Counting and quoting only; what to write is the spike file's."""
+"""Settles the suspicions of a spike file from the boots that the run saw. Counting and quoting only."""
 
 from __future__ import annotations
 

@@ -92,13 +92,8 @@ def _leg_metrics(leg: LegData) -> dict[Key, Value]:
         Measure(seconds, 1) if seconds is not None and record.boot.clean else NoData(f"{where} did not boot in this run")
     )
     problem = leg_problem(leg)
-    concurrency = problem or _fact(record.facts, "max_concurrency", where)
-    length = problem or _fact(record.facts, "max_concurrency_tokens", where)
-    out["", "max_concurrency", ""] = concurrency
-    if isinstance(concurrency, NoData) or isinstance(length, NoData):
-        out["", "kv_capacity_tokens", ""] = concurrency if isinstance(concurrency, NoData) else length
-    else:
-        out["", "kv_capacity_tokens", ""] = Measure(concurrency.value * length.value, 1)
+    for name in ("max_concurrency", "kv_capacity_tokens"):
+        out["", name, ""] = problem if problem is not None else _fact(record.facts, name, where)
     return out
 
 

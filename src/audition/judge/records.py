@@ -120,7 +120,8 @@ class ClientStats:
 class WorkloadRecord:
     """One workload of one leg. ``counters``: differences of the engine's counters over the measured part (name -> value; by place
     ``spec_decode_num_accepted_tokens_per_pos[0]``), without the ``vllm:`` prefix and ``_total`` suffix; ``gauges_after`` likewise.
-    ``requests_recorded``: lines written to ``requests_file``, so that a file cut at a line end is noticed."""
+    ``requests_recorded``: lines written to ``requests_file``, so that a file cut at a line end is noticed.
+    ``steady_window``: begin and end of the time in which all users were busy, as ``audition.load.arrivals`` defines it, or None."""
 
     workload: str
     users: int
@@ -135,6 +136,7 @@ class WorkloadRecord:
     caveats: list[Caveat] = field(default_factory=list)
     ignore_eos: bool = False
     requests_recorded: int | None = None
+    steady_window: list[float] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The verdict: GO, NO-GO or INCONCLUSIVE. Total and deterministic; the rules are applied in this order and the first that speaks decides.
+"""The verdict: GO, NO-GO or INCONCLUSIVE. Total and deterministic; of these rules the first that speaks decides.
 
 1. Certain NO-GO, whatever was measured: the candidate did not boot (unless the cause lies outside it), its server died while it
    served, or its quality canary failed.
