@@ -30,7 +30,9 @@ class ProcessTarget:
     """A server that is a process. ``identity_file``: where launched identities are written before the exec (see ``launch``).
 
     ``argv``, ``env``, ``cwd`` are exactly what a start uses. ``log_file`` is appended to. ``token`` is the run's random mark, put into the
-    environment as AUDITION_TOKEN for candidates. ``running`` is the identity seen when the plan was made (production only).
+    environment as AUDITION_TOKEN. ``running`` is the identity seen when the plan was made (production only), ``members`` all processes of
+    it seen then. ``executable``: the file to execute, "" to look ``argv[0]`` up in the PATH of ``env``. ``uid``, ``gid``, ``groups``,
+    ``umask`` and ``limits`` (name of the resource limit → soft, hard) are set before the start; None or empty leaves them as they are.
     """
 
     argv: list[str]
@@ -40,6 +42,13 @@ class ProcessTarget:
     identity_file: str
     token: str
     running: ProcessRef | None = None
+    executable: str = ""
+    members: list[ProcessRef] = field(default_factory=list)
+    uid: int | None = None
+    gid: int | None = None
+    groups: list[int] = field(default_factory=list)
+    umask: int | None = None
+    limits: dict[str, list[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -181,7 +190,13 @@ def _arm(data: dict[str, Any]) -> ArmTarget:
     process, container = data["process"], data["container"]
     if process is not None:
         running = process["running"]
-        process = ProcessTarget(**{**process, "running": ProcessRef(**running) if running else None})
+        process = ProcessTarget(
+            **{
+                **process,
+                "running": ProcessRef(**running) if running else None,
+                "members": [ProcessRef(**member) for member in process["members"]],
+            }
+        )
     return ArmTarget(
         **{**data, "process": process, "container": ContainerTarget(**container) if container is not None else None}
     )

@@ -1,0 +1,170 @@
+"""The launcher: becomes a server. Run on its own as ``python3 -I -S -c SOURCE FD``, so it imports nothing of audition.
+
+Reads a JSON specification from standard input, writes the identity file (pid, start time, boot id) durably, makes sure that its parent
+still lives, and only then turns into the server by exec. So there is never a server without an identity on disk, and a launch whose
+launcher died with its parent never becomes a server that nobody knows. FD: a pipe to the parent; "exec" or one line about a failure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from typing import Any, NoReturn
+
+LOCK_WAIT_S = 30.0
+
+
+def _alive(identity: dict[str, Any], boot_id: str) -> bool:
+    try:
+        if identity["boot_id"] != boot_id or identity["pid"] == os.getpid():
+            return False
+        with open(f"/proc/{identity['pid']}/stat", encoding="utf-8", errors="replace") as file:
+            part = file.read().rpartition(")")[2].split()
+    except (OSError, KeyError, TypeError):
+        return False
+    return int(part[19]) == identity["start_ticks"] and not (part[0] in "XxZ" and int(part[17]) <= 1)
+
+
+def _earlier(paths: list[str], boot_id: str) -> int | None:
+    """Pid of a server launched earlier for this identity that still lives."""
+    for path in paths:
+        try:
+            with open(path, encoding="utf-8") as file:
+                identity = json.load(file)
+        except (OSError, ValueError):
+            continue
+        if isinstance(identity, dict) and _alive(identity, boot_id):
+            return int(identity["pid"])
+    return None
+
+
+def _lock(paths: list[str]) -> bool:
+    """Hold the launch lock until exec or death, in the first place where a file can be opened."""
+    for path in paths:
+        try:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            descriptor = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            continue
+        deadline = time.monotonic() + LOCK_WAIT_S
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(0.02)
+            else:
+                return True
+        return False
+    return False
+
+
+def _write_identity(path: str, text: str) -> None:
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    spare = f"{path}.{os.getpid()}.tmp"
+    descriptor = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        if os.write(descriptor, text.encode()) != len(text.encode()):
+            raise OSError(f"short write to {spare}")
+        os.fsync(descriptor)
+    except OSError:
+        os.unlink(spare)
+        raise
+    finally:
+        os.close(descriptor)
+    try:
+        os.rename(spare, path)
+    except OSError:
+        os.unlink(spare)
+        raise
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _identify(spec: dict[str, Any], boot_id: str) -> str:
+    """Write the identity to its place, or to the spare one; returns "" or what went wrong."""
+    with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
+        start = int(file.read().rpartition(")")[2].split()[19])
+    identity = {"pid": os.getpid(), "start_ticks": start, "boot_id": boot_id, "digest": spec["digest"], "launched": time.time()}
+    trouble = ""
+    for path in spec["identity_files"]:
+        try:
+            _write_identity(path, json.dumps(identity))
+        except OSError as error:
+            trouble = f"cannot write the identity file {path}: {error}"
+            continue
+        return ""
+    return trouble
+
+
+def _open_log(paths: list[str]) -> int:
+    for path in paths:
+        with contextlib.suppress(OSError):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+    return os.open(os.devnull, os.O_WRONLY)
+
+
+def _become(spec: dict[str, Any], report: int) -> NoReturn:
+    log = _open_log(spec["log_files"])
+    os.chdir(spec["cwd"])
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):
+                os.set_inheritable(int(name), False)
+    for name, (soft, hard) in spec["limits"].items():
+        with contextlib.suppress(OSError, ValueError):  # raising a hard limit needs root
+            resource.setrlimit(getattr(resource, name), (soft, hard))
+    for number in signal.valid_signals():
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    os.umask(spec["umask"] if spec["umask"] is not None else 0o022)
+    if spec["uid"] is not None and spec["uid"] != os.geteuid():
+        os.setgroups(spec["groups"])
+        os.setgid(spec["gid"])
+        os.setuid(spec["uid"])
+    os.write(report, b"exec\n")
+    os.execve(spec["executable"], spec["argv"], spec["env"])
+
+
+def main() -> int:
+    """Launch as standard input says. Exit codes: 0 already running, 125 not launched, 127 exec failed."""
+    report = int(sys.argv[1])
+    spec = json.load(sys.stdin)
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot_id = file.read().strip()
+    if not _lock(spec["identity_files"]):
+        os.write(report, b"failed another launch of this server is under way, or its folder cannot be written\n")
+        return 125
+    earlier = _earlier(spec["identity_files"], boot_id)
+    if earlier is not None:
+        os.write(report, f"running {earlier}\n".encode())
+        return 0
+    trouble = _identify(spec, boot_id)
+    if trouble:
+        os.write(report, f"failed {trouble}\n".encode())
+        return 125
+    if os.getppid() != spec["parent"]:  # after the identity is on disk: a parent that dies later leaves a server that is known
+        return 125
+    try:
+        _become(spec, report)
+    except OSError as error:
+        os.write(report, f"failed {error}\n".encode())
+        return 127
+
+
+if __name__ == "__main__":
+    sys.exit(main())
