@@ -1,0 +1,101 @@
+"""One request of a workload: its body before it is sent, its record after it has ended. Pure.
+
+What must not live here: sockets, clocks, which prompt comes next.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from audition.judge.records import Outcome, RequestRecord, pack_events
+from audition.load.client import Exchange
+from audition.load.stream import StreamResult, read_stream
+from audition.spike.model import Workload
+
+CHAT_PATH = "/v1/chat/completions"
+_DETAIL = 500  # characters of a server's error text that a record keeps
+_BROKEN_FINISH = {"error", "abort"}  # finish reasons with which vLLM ends a request that it did not complete
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One request that was issued, with what came back. Times on the monotonic clock."""
+
+    index: int
+    user: int
+    prompt_id: str
+    scheduled: float
+    exchange: Exchange
+
+
+def request_body(workload: Workload, model: str, messages: list[dict[str, str]], *, continuous: bool) -> bytes:
+    """The JSON body; with ``continuous`` asking for the token count of every chunk. Only sampling parameters that the workload sets are in it."""
+    options = {"include_usage": True, **({"continuous_usage_stats": True} if continuous else {})}
+    body: dict[str, object] = {
+        "model": model,
+        "messages": messages,
+        "stream": True,
+        "stream_options": options,
+        "max_tokens": workload.max_tokens,
+        **workload.sampling.model_dump(exclude_none=True),
+    }
+    if workload.thinking is not None:
+        body["chat_template_kwargs"] = {"enable_thinking": workload.thinking}
+    if workload.ignore_eos:
+        body["ignore_eos"] = True
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def judge_exchange(exchange: Exchange, stream: StreamResult) -> tuple[Outcome, str, float]:
+    """Outcome, detail and end of a request from what the transport saw and what the body says.
+
+    A stream that said ``[DONE]`` is whole even when the connection failed afterwards. A whole HTTP response whose stream has
+    neither a finish reason nor ``[DONE]`` was cut by the server.
+    """
+    fault = stream.fault
+    if exchange.outcome != "ok":
+        if exchange.outcome not in ("dropped", "stalled", "deadline"):
+            return exchange.outcome, exchange.detail[:_DETAIL], exchange.end
+        if fault is None and stream.done_at is not None:
+            return "ok", f"whole answer, then: {exchange.detail}"[:_DETAIL], stream.done_at
+    if fault is not None and fault.kind == "server-error":
+        return "error-in-stream", fault.text[:_DETAIL], exchange.end
+    if exchange.outcome != "ok":
+        return exchange.outcome, exchange.detail[:_DETAIL], exchange.end
+    if fault is not None:
+        return "protocol", fault.text[:_DETAIL], exchange.end
+    if stream.finish_reason in _BROKEN_FINISH:
+        return "error-in-stream", f"the server ended the answer with finish reason {stream.finish_reason}", exchange.end
+    if stream.finish_reason is None and stream.done_at is None:
+        seen = f"{stream.filled_events} events" if stream.events else "an empty body"
+        return "dropped", f"the stream ended without a finish reason after {seen}", exchange.end
+    return "ok", "" if stream.done_at is not None else "no [DONE] at the end", exchange.end
+
+
+def record_of(sent: Sent, t0: float) -> RequestRecord:
+    """The record of one request, parsed from its stored bytes. Times become seconds since ``t0``."""
+    exchange = sent.exchange
+    failed_http = exchange.outcome == "http-error"
+    stream = read_stream([] if failed_http else exchange.chunks, exchange.end)
+    outcome, detail, end = judge_exchange(exchange, stream)
+    tokens, estimated = stream.completion_tokens, False
+    if tokens is None and (stream.filled_events or outcome == "ok"):
+        tokens, estimated = stream.filled_events, True
+    return RequestRecord(
+        index=sent.index,
+        user=sent.user,
+        prompt_id=sent.prompt_id,
+        scheduled=sent.scheduled - t0,
+        sent=None if exchange.sent is None else exchange.sent - t0,
+        headers=None if exchange.headers is None else exchange.headers - t0,
+        end=end - t0,
+        outcome=outcome,
+        detail=detail,
+        http_status=exchange.status,
+        prompt_tokens=stream.prompt_tokens,
+        completion_tokens=tokens,
+        tokens_estimated=estimated,
+        finish_reason=stream.finish_reason,
+        events=pack_events([replace(event, at=event.at - t0) for event in stream.events]),
+    )

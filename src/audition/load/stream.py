@@ -1,0 +1,303 @@
+"""The body of a streamed answer (server-sent events) turned into token events. Pure: bytes and arrival times in, values out.
+
+What must not live here: sockets, clocks, HTTP framing (the body arrives already de-chunked), statistics.
+
+Rules of the event stream format are those of the HTML standard, section 9.2.6: lines end in CRLF, LF or CR; a line that begins
+with a colon is a comment; several ``data`` lines of one event are joined by a line feed; a blank line ends the event.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from audition.judge.records import EVENT_CONTENT, EVENT_EMPTY, EVENT_REASONING, EVENT_TOOL, StreamEvent
+
+FaultKind = Literal["server-error", "not-an-event-stream", "not-json", "not-a-chunk"]
+_QUOTED = 200  # characters of a faulty text that are quoted in a fault
+
+
+@dataclass(frozen=True)
+class StreamFault:
+    """Why a stream is no answer. ``server-error``: the server reported an error inside the stream; the others: not understood."""
+
+    kind: FaultKind
+    text: str
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """One tool call put together from its parts. ``arguments`` is the text as sent, meant to be JSON."""
+
+    name: str
+    arguments: str
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class StreamResult:
+    """What a stream held. ``events`` are on the clock of the arrival times that were fed.
+
+    ``completion_tokens`` and ``prompt_tokens`` come from ``usage``, None when the server sent none. ``per_event``: the server said
+    the tokens of every event, and they add up to ``completion_tokens``. ``done_at``: arrival of ``[DONE]``.
+    ``cut``: the stream ended inside an event.
+    """
+
+    events: list[StreamEvent]
+    content: str
+    reasoning: str
+    tool_calls: list[ToolCall]
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    per_event: bool
+    finish_reason: str | None
+    done_at: float | None
+    cut: bool
+    fault: StreamFault | None
+
+    @property
+    def filled_events(self) -> int:
+        """Events with a non-empty delta."""
+        return sum(1 for event in self.events if event.kind != EVENT_EMPTY)
+
+
+@dataclass
+class _Row:
+    """One event while reading. ``total``: completion tokens so far as the server said with this event."""
+
+    at: float
+    kind: int
+    total: int | None
+
+
+@dataclass
+class _Call:
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+    id: str = ""
+
+
+class StreamReader:
+    """Reads one stream step by step. Feed bytes in order, then call ``finish`` once.
+
+    Never raises on content: the first thing that cannot be understood becomes the one fault, and the rest is ignored.
+    """
+
+    def __init__(self) -> None:
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._tail = ""
+        self._data: list[str] = []
+        self._odd_line = ""
+        self._any_data = False
+        self._first = True
+        self._rows: list[_Row] = []
+        self._content: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: dict[int, _Call] = {}
+        self._prompt_tokens: int | None = None
+        self._total: int | None = None
+        self._finish: str | None = None
+        self._done_at: float | None = None
+        self._fault: StreamFault | None = None
+
+    def feed(self, at: float, data: bytes) -> None:
+        """Take the bytes that arrived at ``at`` (seconds on any one clock, not decreasing)."""
+        self._lines(at, self._decode(data), last=False)
+
+    def finish(self, at: float) -> StreamResult:
+        """The whole stream as values. A last event without its blank line still counts when it is complete."""
+        self._lines(at, self._decode(b"", True), last=True)
+        cut = False
+        if self._data:
+            cut = not self._complete("\n".join(self._data))
+            if not cut:
+                self._dispatch(at)
+        if self._fault is None and not self._any_data and self._odd_line:
+            self._fault = StreamFault("not-an-event-stream", f"no data line in the body, it reads {self._odd_line!r}")
+        return self._result(cut)
+
+    def _lines(self, at: float, text: str, *, last: bool) -> None:
+        text = self._tail + text
+        if self._first and text:
+            text = text.removeprefix("\ufeff")
+            self._first = False
+        if "\r" in text:
+            held = text.endswith("\r") and not last  # it may be the first half of CRLF
+            text = text[: len(text) - held].replace("\r\n", "\n").replace("\r", "\n") + "\r" * held
+        lines = text.split("\n")
+        self._tail = lines.pop()
+        if last and self._tail:
+            lines.append(self._tail)
+            self._tail = ""
+        for line in lines:
+            if line:
+                self._line(line)
+            elif self._data:
+                self._dispatch(at)
+
+    def _line(self, line: str) -> None:
+        name, _, value = line.partition(":")
+        if name == "data":
+            self._data.append(value.removeprefix(" "))
+            self._any_data = True
+        elif name not in ("", "event", "id", "retry") and not self._odd_line:
+            self._odd_line = line[:_QUOTED]
+
+    @staticmethod
+    def _complete(text: str) -> bool:
+        if text.strip() == "[DONE]":
+            return True
+        try:
+            json.loads(text)
+        except ValueError:
+            return False
+        return True
+
+    def _dispatch(self, at: float) -> None:
+        text = "\n".join(self._data)
+        self._data.clear()
+        if self._fault is not None or self._done_at is not None:
+            return
+        if text.strip() == "[DONE]":
+            self._done_at = at
+            return
+        try:
+            chunk = json.loads(text)
+        except (ValueError, RecursionError):
+            self._fault = StreamFault("not-json", f"a data line is no JSON: {text[:_QUOTED]!r}")
+            return
+        fault = self._chunk(at, chunk)
+        if fault is not None:
+            self._fault = fault
+
+    def _chunk(self, at: float, chunk: Any) -> StreamFault | None:
+        if not isinstance(chunk, dict):
+            return StreamFault("not-a-chunk", f"a data line holds no object: {str(chunk)[:_QUOTED]!r}")
+        if chunk.get("error") is not None or chunk.get("object") == "error":
+            return StreamFault("server-error", _error_text(chunk))
+        choices = chunk.get("choices")
+        if not isinstance(choices, list):
+            return StreamFault("not-a-chunk", f"a data line has no choices: {json.dumps(chunk)[:_QUOTED]}")
+        total = self._usage(chunk.get("usage"))
+        if not choices:
+            return None
+        kind = EVENT_EMPTY
+        for choice in choices:
+            if not isinstance(choice, dict):
+                return StreamFault("not-a-chunk", f"a choice is no object: {json.dumps(choice)[:_QUOTED]}")
+            kind |= self._choice(choice)
+        self._rows.append(_Row(at, kind, total))
+        return None
+
+    def _usage(self, usage: Any) -> int | None:
+        """Note the figures of one usage object. Returns the completion tokens so far, None when it does not say."""
+        if not isinstance(usage, dict):
+            return None
+        prompt, total = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+        if prompt is not None:
+            self._prompt_tokens = prompt
+        if total is not None:
+            self._total = total
+        return total
+
+    def _choice(self, choice: dict[str, Any]) -> int:
+        """Collect one choice's delta (chat) or text (completions). Returns its kinds as a bit set."""
+        kind = EVENT_EMPTY
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str) and reason:
+            self._finish = reason
+        delta = choice.get("delta")
+        parts: dict[str, Any] = delta if isinstance(delta, dict) else {"content": choice.get("text")}
+        content = parts.get("content")
+        if isinstance(content, str) and content:
+            self._content.append(content)
+            kind |= EVENT_CONTENT
+        reasoning = parts.get("reasoning") or parts.get("reasoning_content")
+        if isinstance(reasoning, str) and reasoning:
+            self._reasoning.append(reasoning)
+            kind |= EVENT_REASONING
+        calls = parts.get("tool_calls")
+        if isinstance(calls, list) and calls:
+            for position, call in enumerate(calls):
+                if isinstance(call, dict):
+                    self._tool(position, call)
+                    kind |= EVENT_TOOL
+        return kind
+
+    def _tool(self, position: int, call: dict[str, Any]) -> None:
+        index = call.get("index")
+        known = self._calls.setdefault(index if isinstance(index, int) else position, _Call())
+        if isinstance(call.get("id"), str):
+            known.id = known.id or call["id"]
+        function = call.get("function")
+        if isinstance(function, dict):
+            if isinstance(function.get("name"), str):
+                known.name = known.name or function["name"]
+            if isinstance(function.get("arguments"), str):
+                known.arguments.append(function["arguments"])
+
+    def _result(self, cut: bool) -> StreamResult:
+        tokens = tokens_per_event([(row.kind, row.total) for row in self._rows], self._total)
+        return StreamResult(
+            events=[StreamEvent(row.at, count, row.kind) for row, count in zip(self._rows, tokens, strict=True)],
+            content="".join(self._content),
+            reasoning="".join(self._reasoning),
+            tool_calls=[ToolCall(call.name, "".join(call.arguments), call.id) for _, call in sorted(self._calls.items())],
+            prompt_tokens=self._prompt_tokens,
+            completion_tokens=self._total,
+            per_event=bool(tokens) and tokens[0] is not None,
+            finish_reason=self._finish,
+            done_at=self._done_at,
+            cut=cut,
+            fault=self._fault,
+        )
+
+
+def tokens_per_event(rows: list[tuple[int, int | None]], final: int | None) -> list[int | None]:
+    """Tokens of each event from (kind, completion tokens so far) pairs and the last figure of the stream.
+
+    The server counts along only when every event with a non-empty delta carries a figure; then an event's tokens are the difference
+    to the figure before it. Tokens counted before the first non-empty delta belong to that delta, and tokens that only a later
+    figure shows belong to the last one, so that the sum equals ``final``. Otherwise, or when a figure falls, all are None.
+    """
+    unknown: list[int | None] = [None] * len(rows)
+    filled = [at for at, (kind, _) in enumerate(rows) if kind != EVENT_EMPTY] or list(range(len(rows)))
+    if final is None or any(rows[at][1] is None for at in filled):
+        return unknown
+    counts: list[int] = []
+    before = 0
+    for _, total in rows:
+        now = before if total is None else total
+        if now < before:
+            return unknown
+        counts.append(now - before)
+        before = now
+    if final < before or not filled:
+        return unknown
+    counts[filled[0]] += sum(counts[: filled[0]])
+    counts[: filled[0]] = [0] * filled[0]
+    counts[filled[-1]] += final - before
+    return list(counts)
+
+
+def read_stream(chunks: Iterable[tuple[float, bytes]], end: float) -> StreamResult:
+    """A whole body from (arrival, bytes) pairs; ``end`` is when it ended. Same clock for both."""
+    reader = StreamReader()
+    for at, data in chunks:
+        reader.feed(at, data)
+    return reader.finish(end)
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _error_text(chunk: dict[str, Any]) -> str:
+    error = chunk.get("error")
+    if isinstance(error, dict):
+        code = error.get("code")
+        return f"{error.get('message', '')}".strip() + (f" (code {code})" if code is not None else "")
+    return str(error if error is not None else chunk.get("message", chunk))[:_QUOTED]
