@@ -1,8 +1,10 @@
 """A real Docker engine of the tests' own, in a folder under /tmp: killed and restarted at will, gone without a trace.
 
 It never touches an engine that the machine already runs: its socket, data, containerd and configuration lie in its own
-folder. Each test process has its own engine, so tests may run in parallel processes. Containers get no bridge: use
-`network_mode: host` or `network_mode: none` in compose files. The only image is IMAGE.
+folder. Each test process has its own engine, so tests may run in parallel processes. `network_mode: host`,
+`network_mode: none` and compose's default network with ports published on loopback all work; `docker run` without a network
+has none. Containers cannot reach outside. Limits on memlock or open files and `privileged` may be refused by the machine. The
+only image is IMAGE.
 """
 
 import contextlib
@@ -124,10 +126,11 @@ class DockerEngine:
                 self.kill()
 
     def clean(self) -> None:
-        """Bring the engine back to how tests expect it: running, without containers."""
+        """Bring the engine back to how tests expect it: running, without containers, without networks of theirs."""
         self.start()
         if found := self.containers():
             self.run("rm", "--force", "--volumes", *found)
+        self.run("network", "prune", "--force")
 
     def tear_down(self) -> None:
         """Remove containers, processes, mounts and files of this engine. What is not its own is not touched."""

@@ -67,6 +67,28 @@ def test_a_compose_service_is_started_observed_and_stopped(
     assert not answers(port)
 
 
+def test_a_published_port_answers_until_the_daemon_dies(docker: DockerEngine, tmp_path: Path, free_port: Callable[[], int]) -> None:
+    port = free_port()
+    (tmp_path / "compose.yml").write_text(
+        f"""\
+services:
+  web:
+    image: {IMAGE}
+    pull_policy: never
+    container_name: audition-smoke-{port}
+    ports: ["127.0.0.1:{port}:8000"]
+    stop_grace_period: 1s
+    command: ["python3", "-m", "http.server", "8000"]
+"""
+    )
+    docker.compose("up", "--detach", cwd=tmp_path)
+    assert wait_until(lambda: answers(port))
+    process = Path(f"/proc/{docker.inspect(f'audition-smoke-{port}')['State']['Pid']}")
+    docker.kill()
+    assert wait_until(lambda: not answers(port))
+    assert process.exists(), "the container lives on, only its port is closed"
+
+
 @pytest.mark.parametrize(("restart", "afterwards"), [("always", "running"), ("unless-stopped", "exited")])
 def test_a_killed_daemon_is_restarted(
     docker: DockerEngine, tmp_path: Path, free_port: Callable[[], int], restart: str, afterwards: str
