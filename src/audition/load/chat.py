@@ -30,7 +30,7 @@ class Sent:
 
 
 def request_body(workload: Workload, model: str, messages: list[dict[str, str]], *, continuous: bool) -> bytes:
-    """The JSON body; with ``continuous`` asking for the token count of every chunk. Only sampling parameters that the workload sets are in it."""
+    """The JSON body, asking for the token count of every chunk when ``continuous``; sampling only as the workload sets it."""
     options = {"include_usage": True, **({"continuous_usage_stats": True} if continuous else {})}
     body: dict[str, object] = {
         "model": model,
