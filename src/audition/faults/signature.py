@@ -1,11 +1,11 @@
 """What a fault signature is, and reading the shipped ones. Matching is ``matcher``.
 
-One TOML file a signature in ``signatures/``. Keys: ``name``; ``title``; ``phase``; ``kind`` (cause: may be a root cause; symptom: a
-consequence, shown when there is no cause; wrapper: only says that something above failed); ``origin`` (whose fault: candidate,
+One TOML file a signature in ``signatures/``. Keys: ``name``; ``title``; ``phase``; ``kind`` (cause: may be a root cause; symptom:
+a consequence, shown when there is no cause; wrapper: only says that something above failed); ``origin`` (whose fault: candidate,
 environment or unknown); ``cause``, ``remedy``, ``versions``, ``references``; ``require`` (any or all of the patterns); ``forbid``
-(an expression that rules it out) with its ``forbid_anchor``. Each of ``[[patterns]]``: ``anchor`` (literal text that every match holds), ``regex`` (with named
-captures), and a condition: ``count_at_least``, ``sum_at_least`` or ``drop_at_least`` of ``capture``, ``reset_by`` (a line that
-starts the count anew), ``at_end`` (nothing follows it: silence).
+(an expression that rules it out) with its ``forbid_anchor``. Each of ``[[patterns]]``: ``anchor`` (literal text that every match
+holds), ``regex`` (with named captures), and a condition: ``count_at_least``, ``sum_at_least`` or ``drop_at_least`` of
+``capture``, ``reset_by`` (a line that starts the count anew), ``at_end`` (nothing follows it: silence).
 """
 
 from __future__ import annotations
