@@ -31,11 +31,12 @@ from audition.wayback.docker_cli import (
     is_running,
     labels_of,
     name_of,
-    port_taken,
 )
 from audition.wayback.docker_log import ContainerLog
 from audition.wayback.docker_snapshot import compare, describe
 from audition.wayback.plan import ArmTarget, ContainerTarget
+from audition.wayback.proctable import describe as describe_process
+from audition.wayback.proctable import listeners, listening_inodes, port_answers
 from audition.wayback.server import ServerView, StopReport, WaybackError
 
 PORT_CLOSES_S = 10.0
@@ -55,6 +56,7 @@ class ContainerServer:
         if not self.production and self.container.container_id:
             raise ValueError(f"arm {target.arm} has both a run's label and production's container id")
         self._log = ContainerLog(self.cli)
+        self._restarts_before: dict[str, int] = {}
 
     def find(self) -> dict[str, Any] | None:
         """The container of this target as ``docker inspect`` gives it, a running one first; None when there is none."""
@@ -66,7 +68,8 @@ class ContainerServer:
         return max(found, key=lambda c: (is_running(c), c["Created"]), default=None)
 
     def view(self) -> ServerView:
-        """Look, touching nothing. A restart loop counts as stopped, with its last exit code and its number of restarts.
+        """Look, touching nothing. A restart loop counts as stopped, with its last exit code. ``restarts``: since this object's own
+        start, or since it first looked; what happened last week says nothing about this boot.
 
         A container that exists is running or stopped, whatever else holds the port (``detail`` says so); foreign means that nothing
         of this target is left and something else holds its name or port. Raises WaybackError when the engine does not answer.
@@ -77,14 +80,14 @@ class ContainerServer:
             if obstacle:
                 return ServerView("foreign", obstacle)
             return ServerView("absent", f"there is no container of {self.target.arm}")
-        state, restarts = found["State"], int(found["RestartCount"])
+        state, restarts = found["State"], self._restarts(found)
         who = f"container {name_of(found)} ({found['Id'][:12]})"
         if is_running(found):
             paused = " but is paused" if state["Paused"] else ""
             return ServerView("running", f"{who} runs{paused}", boot_id=_boot_id(found), restarts=restarts)
         code = int(state["ExitCode"])
         if state["Restarting"]:
-            detail = f"{who} is in a restart loop: {restarts} restarts, last exit code {code}"
+            detail = f"{who} is in a restart loop: {found['RestartCount']} restarts, last exit code {code}"
         elif state["Status"] == "created":
             detail = f"{who} was created and never started: {state.get('Error') or 'no error is recorded'}"
             return ServerView("stopped", detail, restarts=restarts)
@@ -93,6 +96,13 @@ class ContainerServer:
             obstacle = self._obstacle(found)
             detail += f"; {obstacle}" if obstacle else ""
         return ServerView("stopped", detail, exit_code=code, restarts=restarts)
+
+    def _restarts(self, found: dict[str, Any]) -> int:
+        """Restarts by Docker's policy since the first look. Docker counts from 0 again after each ``docker start``."""
+        count = int(found["RestartCount"])
+        before = min(count, self._restarts_before.get(found["Id"], count))
+        self._restarts_before[found["Id"]] = before
+        return count - before
 
     def start(self) -> None:
         """Launch it; a no-op when it runs. Production's name is given back first. Raises WaybackError with what to type."""
@@ -118,8 +128,8 @@ class ContainerServer:
         for container in self._to_stop():
             was_running = bool(container["State"]["Running"])
             if was_running:
-                seconds = max(0, round(grace_s))
-                done = self.cli.run("stop", "-t", str(seconds), container["Id"], timeout_s=grace_s + STOP_SLACK_S)
+                grace = str(max(0, round(grace_s)))
+                done = self.cli.run("stop", "-t", grace, container["Id"], timeout_s=grace_s + STOP_SLACK_S)
                 if done.rc != 0 and "no such container" not in done.err.lower():
                     details.append(f"docker stop failed: {done.said}")
             after = self.cli.by_id(container["Id"])
@@ -132,9 +142,25 @@ class ContainerServer:
                 details += self._remove(after)
         if not self.production:
             self._remove_networks()
-        if not details and not self._port_closes():
-            details.append(f"port {self.target.port} is still open, although no container of {self.target.arm} runs")
-        return StopReport(not details, killed, time.monotonic() - began, "; ".join(details))
+        seconds = time.monotonic() - began
+        if details:
+            return StopReport(False, killed, seconds, "; ".join(details))
+        if not self._port_closes():
+            return StopReport(
+                True, killed, seconds, f"port {self.target.port} is held by something that is not of {self.target.arm}"
+            )
+        return StopReport(True, killed, seconds)
+
+    def strangers(self) -> list[str]:
+        """Who else listens on the port of a running container with the host's network, described.
+
+        With a published port there can be nobody else: Docker itself holds it. Nothing is said of a remote engine.
+        """
+        found = self.find()
+        if found is None or not self.target.port or found["HostConfig"]["NetworkMode"] != "host" or not self.cli.local():
+            return []
+        pids, _ = listeners(self.target.port)
+        return [describe_process(pid) for pid in pids if not in_container(pid, found["Id"])]
 
     def differences(self) -> list[str]:
         """How the running container differs from the snapshot, one sentence each; no snapshot is a difference, too."""
@@ -171,6 +197,7 @@ class ContainerServer:
         self._own_name(found)
         started = self.cli.run("start", found["Id"], timeout_s=START_S)
         if started.rc == 0:
+            self._restarts_before[found["Id"]] = 0
             return
         if "no such container" in started.err.lower():
             self._recreate()
@@ -192,7 +219,9 @@ class ContainerServer:
                 tried.append(f"`{shlex.join(argv)}` not run: {why_not}")
                 continue
             ran = self.cli.call(argv, timeout_s=START_S)
-            if ran.rc == 0 and self.find() is not None:
+            made = self.find()
+            if made is not None and (ran.rc == 0 or is_running(made)):  # running although it failed: another restorer was faster
+                self._restarts_before[made["Id"]] = 0
                 return
             tried.append(f"`{shlex.join(argv)}`: exit code {ran.rc}: {ran.said}")
         what = f"the container of {self.target.arm} ({self.container.name}) is gone and could not be made again: "
@@ -267,7 +296,7 @@ class ContainerServer:
                 f"the name {self.container.name} is held by another container ({short}, image {holder['Config']['Image']}), "
                 f"which is left alone; look: {shlex.join(self.container.docker)} inspect {short}"
             )
-        if self.target.port and self.cli.local() and port_taken(self.target.port):
+        if self.target.port and self.cli.local() and _port_taken(self.target.port):
             return f"port {self.target.port} is taken by something else; look: ss -ltnp 'sport = :{self.target.port}'"
         return ""
 
@@ -283,7 +312,7 @@ class ContainerServer:
         if not self.target.port or not self.cli.local():
             return True
         until = time.monotonic() + PORT_CLOSES_S
-        while port_taken(self.target.port):
+        while _port_taken(self.target.port):
             if time.monotonic() > until:
                 return False
             time.sleep(0.1)
@@ -305,9 +334,22 @@ def manual_commands(target: ArmTarget) -> list[str]:
     return lines + [f"{shlex.join([*prefix, *argv])}    # only if that container is gone" for argv in container.recreate]
 
 
+def in_container(pid: int, container_id: str) -> bool:
+    """Whether a process of this machine belongs to the container, by its control group; a pid alone says nothing."""
+    try:
+        return container_id in Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:
+        return False
+
+
 def file_digest(path: str) -> str:
     """SHA-256 of a file, as hex. Raises OSError."""
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def _port_taken(port: int) -> bool:
+    """Whether anything listens on the port. A connection is tried, too: a port that the kernel forwards has no listener."""
+    return bool(listening_inodes(port)) or port_answers(port)
 
 
 def _boot_id(container: dict[str, Any]) -> str:
@@ -318,6 +360,7 @@ __all__ = [
     "ContainerServer",
     "EngineDown",
     "file_digest",
+    "in_container",
     "is_displaced",
     "manual_commands",
     "sidecar_runs",

@@ -15,7 +15,7 @@ from audition.wayback.server import WaybackError
 def step_aside(cli: Docker, displaced: dict[str, Any]) -> None:
     """Free production's name for a candidate: rename production's stopped container. A no-op when the name is free already.
 
-    ``displaced`` (in the candidate's ``snapshot["displaces"]``): ``container_id``, ``labels`` (compose's, in case it was made anew),
+    ``displaced`` (in the candidate's ``snapshot["displaces"]``): ``container_id``, ``labels`` (compose's, in case it is a new one),
     ``name`` and ``aside``. Raises WaybackError when production runs, or when somebody else holds the name.
     """
     holder = cli.by_name(displaced["name"])

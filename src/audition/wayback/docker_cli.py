@@ -10,10 +10,8 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from audition.wayback.server import WaybackError
@@ -174,23 +172,6 @@ def is_running(container: dict[str, Any]) -> bool:
     """Whether an inspected container runs now. One that waits for its next restart does not, although Docker calls it running."""
     state = container["State"]
     return bool(state["Running"]) and not state["Restarting"]
-
-
-def port_taken(port: int) -> bool:
-    """Whether anything on this machine listens on TCP ``port``, on any address.
-
-    Read from the kernel's table; a connection is tried as well, because a port published without Docker's proxy has no listener.
-    """
-    wanted = f":{port:04X}"
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(OSError):
-            for line in Path(table).read_text().splitlines()[1:]:
-                fields = line.split()
-                if fields[1].endswith(wanted) and fields[3] == "0A":  # 0A: LISTEN (include/net/tcp_states.h)
-                    return True
-    with socket.socket() as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _short(argv: list[str]) -> str:

@@ -136,7 +136,8 @@ def compare(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """How ``now`` differs from ``before``, one sentence each. Both must have been made with the same salt.
 
     Not compared: the container id (a recreated container has another one) and how compose was called. A container recreated from an
-    image pinned by its id is the same server, although its image reference and config hash differ.
+    image pinned by its id is the same server, although its image reference and config hash differ; ``also_hashes`` are those of the
+    saved copies of its profile.
     """
     if before["salt"] != now["salt"]:
         raise ValueError("two snapshots with different salts cannot be compared")
@@ -156,7 +157,7 @@ def compare(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     found += _mappings("label", before["labels"], now["labels"])
     found += _mappings("", before["points"], now["points"])
     was, is_ = before["compose"]["config_hash"], now["compose"]["config_hash"]
-    if was != is_ and not pinned:
+    if was != is_ and not pinned and is_ not in before["compose"].get("also_hashes", []):
         found.append(f"compose config hash: was {was or 'absent'}, is {is_ or 'absent'}")
     return found
 
