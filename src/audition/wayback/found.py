@@ -200,7 +200,8 @@ def _unit_with_main(pid: int) -> str:
 
 
 def _executable(argv: list[str], env: dict[str, str] | None, cwd: str, exe: str) -> str:
-    """``argv[0]`` as a path when it leads to the running file (a virtual environment is told by that path), else the file itself."""
+    """``argv[0]`` as a path when it leads to the running file (a virtual environment is told by that path), else the file
+    itself."""
     if argv:
         if "/" in argv[0]:
             candidates = [os.path.join(cwd, argv[0])]

@@ -126,7 +126,8 @@ def baseline_without(usage: Usage, pids: set[int]) -> dict[str, int]:
 
 
 def above_baseline(plan: GpuPlan, usage: Usage) -> list[str]:
-    """One sentence for each GPU that holds more than its baseline and the tolerance. GPUs without a recorded baseline are left out."""
+    """One sentence for each GPU that holds more than its baseline and the tolerance. GPUs without a recorded baseline are left
+    out."""
     texts = []
     for gpu, used in sorted(usage.used_mib.items()):
         baseline = plan.baseline_mib.get(gpu)

@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 from audition.wayback.plan import EndpointPlan, Verification
 from audition.wayback.server import Server, WaybackError
 
-Bare = Callable[[], Any]
 MOST_BYTES = 8 * 1024 * 1024
 GREEDY_TRIES = 3
 PROMPT = "The three primary colours are red, yellow and"
@@ -29,7 +28,8 @@ class NoAnswer(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a boot in seconds. ``failures``: how often in a row a completion may fail once the model answers; ``call_s``: one call."""
+    """Limits of a boot in seconds. ``failures``: how often in a row a completion may fail once the model answers; ``call_s``: one
+    call."""
 
     boot_s: float
     silence_s: float
@@ -204,14 +204,15 @@ def wait_ready(
     server: Server,
     endpoint: EndpointPlan,
     limits: Limits,
+    *,
     give_up: Callable[[], bool] = lambda: False,
     on_poll: Callable[[], None] = lambda: None,
     strangers: Callable[[], list[str]] = list,
 ) -> Readiness:
     """Wait until a completion works under the expected model name, or tell how the boot failed.
 
-    ``on_poll`` is called at every look (to pass log lines on); ``strangers``: who else listens on the port. Raises WaybackError when
-    looking at the server is impossible for 30 s.
+    ``on_poll`` is called at every look (to pass log lines on); ``strangers``: who else listens on the port. Raises WaybackError
+    when looking at the server is impossible for 30 s.
     """
     began = time.monotonic()
     first = ""
@@ -279,7 +280,8 @@ def _try_once(endpoint: EndpointPlan, call_s: float, strangers: Callable[[], lis
 
 
 def verify(endpoint: EndpointPlan, plan: Verification, call_s: float = 60.0) -> list[Check]:
-    """Identity, a non-streaming and a streaming completion, the greedy answer. The hold time and the snapshot are checked by ``restore``."""
+    """Identity, a non-streaming and a streaming completion, the greedy answer. The hold time and the snapshot are checked by
+    ``restore``."""
     checks = []
     try:
         models = served_models(endpoint)

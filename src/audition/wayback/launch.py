@@ -1,8 +1,9 @@
 """The launcher: becomes a server. Run on its own as ``python3 -I -S -c SOURCE FD``, so it imports nothing of audition.
 
-Reads a JSON specification from standard input, writes the identity file (pid, start time, boot id) durably, makes sure that its parent
-still lives, and only then turns into the server by exec. So there is never a server without an identity on disk, and a launch whose
-launcher died with its parent never becomes a server that nobody knows. FD: a pipe to the parent; "exec" or one line about a failure.
+Reads a JSON specification from standard input, writes the identity file (pid, start time, boot id) durably, makes sure that its
+parent still lives, and only then turns into the server by exec. So there is never a server without an identity on disk, and a
+launch whose launcher died with its parent never becomes a server that nobody knows. FD: a pipe to the parent; "exec" or one line
+about a failure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One spike per host and per GPU set: flock on files in the state root, with the holder's name inside and a fencing number.
 
-The kernel drops a flock when its holder dies, so a stale lock does not exist; only stale writing does, and it is overwritten. Lock files
-are never removed. Whoever restores takes the same locks.
+The kernel drops a flock when its holder dies, so a stale lock does not exist; only stale writing does, and it is overwritten. Lock
+files are never removed. Whoever restores takes the same locks.
 """
 
 from __future__ import annotations
@@ -149,7 +149,8 @@ def acquire(
 ) -> Lock:
     """Take all locks: the host's shared when GPU locks follow it, else exclusively; every other one exclusively.
 
-    Raises LockHeld when they are not free within ``wait_s`` seconds. Where a lock file cannot be opened, its stand-in in memory is locked.
+    Raises LockHeld when they are not free within ``wait_s`` seconds. Where a lock file cannot be opened, its stand-in in memory is
+    locked.
     """
     holder = Holder(run_id, spike, role, own_ref(), time.time(), deadline, fence)
     until = time.monotonic() + wait_s

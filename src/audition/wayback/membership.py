@@ -16,8 +16,8 @@ from audition.wayback.proctable import Proc
 class Marks:
     """What proves that a process belongs to a server.
 
-    ``leaders``: identities of processes that were started (or found) as the server itself. ``known``: further identities once proved to
-    belong. ``token``: this arm's AUDITION_TOKEN ("" for none). ``logs``: (device, inode) of the server's log files.
+    ``leaders``: identities of processes that were started (or found) as the server itself. ``known``: further identities once
+    proved to belong. ``token``: this arm's AUDITION_TOKEN ("" for none). ``logs``: (device, inode) of the server's log files.
     """
 
     leaders: tuple[ProcessRef, ...] = ()
@@ -30,7 +30,8 @@ def members(table: Mapping[int, Proc], marks: Marks, boot_id: str, never: frozen
     """The live processes that provably belong to the server, by pid.
 
     1. The identities themselves (same boot, pid and start time).
-    2. Leader alive: its session. Leader dead: of its session, those that started no earlier and carry the token or write to the log.
+    2. Leader alive: its session. Leader dead: of its session, those that started no earlier and carry the token or write to the
+       log.
     3. Whoever carries the token.
     4. Children of members (a parent never starts after its child, so a reused pid is told apart).
     ``never`` holds pids that are left out whatever they look like: the caller and its ancestors, and pid 1.

@@ -29,10 +29,11 @@ class ProcessRef:
 class ProcessTarget:
     """A server that is a process. ``identity_file``: where launched identities are written before the exec (see ``launch``).
 
-    ``argv``, ``env``, ``cwd`` are exactly what a start uses. ``log_file`` is appended to. ``token`` is the run's random mark, put into the
-    environment as AUDITION_TOKEN. ``running`` is the identity seen when the plan was made (production only), ``members`` all processes of
-    it seen then. ``executable``: the file to execute, "" to look ``argv[0]`` up in the PATH of ``env``. ``uid``, ``gid``, ``groups``,
-    ``umask`` and ``limits`` (name of the resource limit → soft, hard) are set before the start; None or empty leaves them as they are.
+    ``argv``, ``env``, ``cwd`` are exactly what a start uses. ``log_file`` is appended to. ``token`` is the run's random mark, put
+    into the environment as AUDITION_TOKEN. ``running`` is the identity seen when the plan was made (production only), ``members``
+    all processes of it seen then. ``executable``: the file to execute, "" to look ``argv[0]`` up in the PATH of ``env``. ``uid``,
+    ``gid``, ``groups``, ``umask`` and ``limits`` (name of the resource limit → soft, hard) are set before the start; None or empty
+    leaves them as they are.
     """
 
     argv: list[str]
@@ -55,8 +56,8 @@ class ProcessTarget:
 class ContainerTarget:
     """A server that is a container. ``docker``: the CLI with its global options, ``docker_env``: DOCKER_HOST and the like.
 
-    Production: ``container_id`` and ``name`` as observed; ``recreate``: full argument lists tried in order when the container is gone.
-    Candidates: found by ``labels`` only (audition's own labels with the run id), never by name.
+    Production: ``container_id`` and ``name`` as observed; ``recreate``: full argument lists tried in order when the container is
+    gone. Candidates: found by ``labels`` only (audition's own labels with the run id), never by name.
     """
 
     docker: list[str]
@@ -80,8 +81,8 @@ class EndpointPlan:
 
 @dataclass(frozen=True)
 class Verification:
-    """What counts as back. Times in seconds. ``greedy_answers``: answers recorded before the window to ``greedy_body``; a later answer must
-    be one of them. Empty: none could be recorded, ``greedy_missing`` says why."""
+    """What counts as back. Times in seconds. ``greedy_answers``: answers recorded before the window to ``greedy_body``; a later
+    answer must be one of them. Empty: none could be recorded, ``greedy_missing`` says why."""
 
     endpoint: EndpointPlan
     boot_limit_s: float
@@ -197,6 +198,4 @@ def _arm(data: dict[str, Any]) -> ArmTarget:
                 "members": [ProcessRef(**member) for member in process["members"]],
             }
         )
-    return ArmTarget(
-        **{**data, "process": process, "container": ContainerTarget(**container) if container is not None else None}
-    )
+    return ArmTarget(**{**data, "process": process, "container": ContainerTarget(**container) if container is not None else None})

@@ -1,7 +1,7 @@
 """A server that is a process: look, start, stop with proof, compare.
 
-Starting goes through ``launch`` (identity on disk before the exec). Whom a stop may touch is decided by ``membership``. How a production
-that somebody else started is found lives in ``found``.
+Starting goes through ``launch`` (identity on disk before the exec). Whom a stop may touch is decided by ``membership``. How a
+production that somebody else started is found lives in ``found``.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from audition.wayback.proctable import (
     own_lineage,
     port_answers,
     read_proc,
+    read_token,
     ref_of,
     scan,
     send_signal,
@@ -82,8 +83,8 @@ def digest(target: ProcessTarget) -> str:
 
 
 class ProcessServer:
-    """A server that is a process. ``adopt``: a process on the port that equals the target in command, folder and file counts as running
-    although somebody else started it (production under a supervisor); it is looked at, never signalled."""
+    """A server that is a process. ``adopt``: a process on the port that equals the target in command, folder and file counts as
+    running although somebody else started it (production under a supervisor); it is looked at, never signalled."""
 
     def __init__(self, target: ArmTarget, *, adopt: bool = False) -> None:
         if target.process is None:
@@ -154,7 +155,7 @@ class ProcessServer:
         pids, complete = listeners(self.arm.port)
         if self._adopt:
             again = same_server(self.target, pids)
-            if again:
+            if again and read_token(again.pid) in (None, self.target.token):  # not another arm with the same command
                 return ServerView("running", f"pid {again.pid}, started by somebody else with the same command", _boot(again))
         if pids or not complete:
             who = ", ".join(describe(pid) for pid in pids) or "a process of another user"
@@ -281,7 +282,8 @@ class ProcessServer:
     # ---- comparing
 
     def differences(self) -> list[str]:
-        """How the running server differs from the target: command, folder, executable, user, environment. Values are never shown."""
+        """How the running server differs from the target: command, folder, executable, user, environment. Values are never
+        shown."""
         leader = self.leader() or (same_server(self.target, listeners(self.arm.port)[0]) if self._adopt else None)
         if leader is None:
             return [f"{self.arm.arm} does not run"]
@@ -356,7 +358,8 @@ def _hand_over(child: subprocess.Popen[bytes], spec: bytes, reading: int) -> str
 
 
 def _via_interpreter(actual: list[str], wanted: list[str]) -> bool:
-    """Whether ``actual`` is what the kernel or an ``exec`` in a wrapper makes of ``wanted``: same arguments behind another first word."""
+    """Whether ``actual`` is what the kernel or an ``exec`` in a wrapper makes of ``wanted``: same arguments behind another first
+    word."""
     rest = wanted[1:]
     return not rest or actual[-len(rest) :] == rest or wanted[0].rpartition("/")[2] in ("sh", "bash", "dash", "env", "zsh")
 

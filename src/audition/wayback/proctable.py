@@ -21,8 +21,8 @@ _LISTEN = "0A"
 
 @dataclass(frozen=True)
 class Proc:
-    """One process as /proc shows it. ``token``: its AUDITION_TOKEN, None when absent or unreadable. ``outputs``: (device, inode) of its
-    standard output and standard error. ``threads`` counts live threads."""
+    """One process as /proc shows it. ``token``: its AUDITION_TOKEN, None when absent or unreadable. ``outputs``: (device, inode) of
+    its standard output and standard error. ``threads`` counts live threads."""
 
     pid: int
     ppid: int
@@ -69,13 +69,14 @@ def read_proc(pid: int, *, marks: bool = False) -> Proc | None:
     part = tail.split()
     token, outputs = None, frozenset[tuple[int, int]]()
     if marks:
-        token, outputs = _token(pid), _outputs(pid)
+        token, outputs = read_token(pid), _outputs(pid)
     return Proc(
         pid, int(part[1]), int(part[2]), int(part[3]), int(part[19]), part[0], int(part[17]), head.partition("(")[2], token, outputs
     )
 
 
-def _token(pid: int) -> str | None:
+def read_token(pid: int) -> str | None:
+    """AUDITION_TOKEN in the environment that the process was started with; None when absent or unreadable."""
     key = TOKEN.encode() + b"="
     for item in (_read(f"/proc/{pid}/environ") or b"").split(b"\0"):
         if item.startswith(key):
@@ -175,7 +176,8 @@ def listening_inodes(port: int) -> set[int]:
 
 
 def listeners(port: int) -> tuple[list[int], bool]:
-    """Pids that hold a listening socket of the port, and whether every such socket has a known holder (fds of other users are unreadable)."""
+    """Pids that hold a listening socket of the port, and whether every such socket has a known holder (fds of other users are
+    unreadable)."""
     inodes = listening_inodes(port)
     if not inodes:
         return [], True

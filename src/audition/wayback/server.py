@@ -1,7 +1,7 @@
 """What the way back needs of a server, whatever runs it: look, start, stop with proof, compare with the snapshot, read the log.
 
-Implemented by ``procs.ProcessServer`` and ``docker.ContainerServer``. The engines of the runner are made of the same objects, so that
-there is one way to start and one way to stop. No ordering and no retries here; those belong to ``restore``.
+Implemented by ``procs.ProcessServer`` and ``docker.ContainerServer``. The engines of the runner are made of the same objects, so
+that there is one way to start and one way to stop. No ordering and no retries here; those belong to ``restore``.
 """
 
 from __future__ import annotations

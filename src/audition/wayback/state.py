@@ -1,0 +1,98 @@
+"""The folder of working state of one run: the plan, the guard's files, and how the run ended. Nothing is decided here.
+
+<state root>/runs/<run id>/ holds plan.json (secret, removed at a verified end), plan.sha256, guard.pyz, guard.log, guard.json (who
+guards), closed.json (ended with production verified) and NOT-RESTORED.json (the last failure).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from audition.wayback.files import read_json, spare_path, sync_folder, write_atomic
+from audition.wayback.plan import RestorePlan
+
+PLAN, DIGEST, CLOSED, FAILED, GUARD = "plan.json", "plan.sha256", "closed.json", "NOT-RESTORED.json", "guard.json"
+
+
+def plan_digest(text: str) -> str:
+    """SHA-256 of a plan's JSON text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def write_plan(plan: RestorePlan) -> str:
+    """Write plan.json and plan.sha256 with mode 0600; returns the digest. Raises OSError."""
+    text = plan.to_json()
+    folder = Path(plan.state_dir)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_atomic(folder / PLAN, text)
+    write_atomic(folder / DIGEST, plan_digest(text))
+    return plan_digest(text)
+
+
+def read_plan(folder: Path) -> RestorePlan:
+    """The plan of a run. Raises ValueError when it is damaged (digest, version or form), OSError when it cannot be read."""
+    text = (folder / PLAN).read_text(encoding="utf-8")
+    with contextlib.suppress(FileNotFoundError):
+        if (folder / DIGEST).read_text(encoding="utf-8").strip() != plan_digest(text):
+            raise ValueError(f"{folder / PLAN} does not match its digest")
+    try:
+        return RestorePlan.from_json(text)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder / PLAN} is no restore plan: {error!r}") from error
+
+
+def close(plan: RestorePlan, by: str, report: dict[str, Any]) -> None:
+    """Record that the run ended with production verified, then remove the secret plan. Raises OSError.
+
+    Only to be called with a verified restore report, or when production was never touched and verified.
+    """
+    folder = Path(plan.state_dir)
+    entry = {"verified": True, "run_id": plan.run_id, "by": by, "at": time.time(), "fence": plan.fence, "report": report}
+    write_atomic(folder / CLOSED, json.dumps(entry, indent=1))
+    shred(folder)
+
+
+def shred(folder: Path) -> None:
+    """Remove what holds secrets. Raises OSError."""
+    for name in (PLAN, FAILED):
+        (folder / name).unlink(missing_ok=True)
+    for file in folder.glob(f".{PLAN}.*.tmp"):
+        file.unlink(missing_ok=True)
+    spare = spare_path(str(folder / FAILED))
+    if spare:
+        Path(spare).unlink(missing_ok=True)
+    sync_folder(folder)
+
+
+def closed(folder: Path) -> bool:
+    """Whether the run ended with production verified."""
+    entry = read_json(folder / CLOSED)
+    return entry is not None and entry.get("verified") is True
+
+
+def write_failure(plan: RestorePlan, report: dict[str, Any]) -> str:
+    """Leave NOT-RESTORED.json, in the spare place when the folder cannot be written; returns where, "" when nowhere."""
+    own = os.path.join(plan.state_dir, FAILED)
+    for place in (own, spare_path(own)):
+        if not place:
+            continue
+        try:
+            write_atomic(Path(place), json.dumps({"run_id": plan.run_id, "at": time.time(), "report": report}, indent=1))
+        except OSError:
+            continue
+        return place
+    return ""
+
+
+def run_folders(root: Path) -> list[Path]:
+    """Folders of all runs in the state root, oldest name first."""
+    try:
+        return sorted(entry for entry in (root / "runs").iterdir() if entry.is_dir())
+    except FileNotFoundError:
+        return []
