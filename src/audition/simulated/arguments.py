@@ -194,6 +194,13 @@ def _speculative(value: object) -> Speculative | None:
     return Speculative(str(value.get("method", "mtp")), tokens, tuple(float(rate) for rate in rates))
 
 
+def _with_short_forms(given: Mapping[str, object]) -> object:
+    """The value of --speculative-config, or one made of --spec-method, --spec-model and --spec-tokens (newer vLLM)."""
+    fields = {"spec-method": "method", "spec-model": "model", "spec-tokens": "num_speculative_tokens"}
+    made = {key: given[name] for name, key in fields.items() if name in given}
+    return given.get("speculative-config") or (made or None)
+
+
 def _names(given: Mapping[str, object], name: str) -> tuple[str, ...]:
     value = given.get(name)
     return tuple(str(item) for item in value) if isinstance(value, list) else ()
@@ -230,7 +237,7 @@ def parse_arguments(words: Sequence[str], environ: Mapping[str, str]) -> ServeAr
         tensor_parallel_size=_whole(given, "tensor-parallel-size", 1),
         kv_cache_dtype=str(given.get("kv-cache-dtype", "auto")),
         prefix_caching=caching if isinstance(caching, bool) else None,
-        speculative=_speculative(given.get("speculative-config")),
+        speculative=_speculative(_with_short_forms(given)),
         api_keys=keys,
         reasoning_parser=str(given.get("reasoning-parser", "")),
         tool_call_parser=str(given.get("tool-call-parser", "")),

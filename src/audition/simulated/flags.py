@@ -11,25 +11,27 @@ def _names(text: str) -> frozenset[str]:
 # Take no value; each also has a --no- form.
 SWITCHES = _names(
     """
-    aggregate-engine-logging allow-credentials allow-deprecated-quantization api-server-lite async-scheduling
-    calculate-kv-scales cpu-offload-pin-memory  data-parallel-external-lb data-parallel-hybrid-lb
-    disable-access-log-for-health disable-cascade-attn disable-chunked-mm-input disable-custom-all-reduce
-     disable-fastapi-docs disable-frontend-multiprocessing disable-hybrid-kv-cache-manager
+    aggregate-engine-logging allow-credentials allow-deprecated-quantization async-scheduling calculate-kv-scales
+    cohere-is-reasoning-model cudagraph-metrics data-parallel-external-lb data-parallel-hybrid-lb
+    data-parallel-multi-port-external-lb dcp-q-replicate disable-cascade-attn disable-chunked-mm-input
+    disable-custom-all-reduce disable-fastapi-docs disable-frontend-multiprocessing disable-hybrid-kv-cache-manager
     disable-log-requests disable-log-stats disable-mm-preprocessor-cache disable-nccl-for-dp-synchronization
-    disable-sliding-window disable-uvicorn-access-log enable-auto-tool-choice enable-chunked-prefill
-    enable-cumem-allocator enable-dbo enable-elastic-ep enable-ep-weight-filter enable-eplb enable-expert-parallel
-    enable-flashinfer-autotune enable-force-include-usage enable-log-deltas enable-log-outputs enable-log-requests
-    enable-logging-iteration-details enable-lora enable-lora-bias enable-mfu-metrics enable-mm-embeds
-     enable-offline-docs enable-prefix-caching enable-prompt-adapter
-    enable-prompt-embeds enable-prompt-tokens-details  enable-request-id-headers
+    disable-sliding-window disable-uvicorn-access-log enable-auto-tool-choice enable-batch-sharded-sampling
+    enable-bf16x3-router-gemm enable-chunked-prefill enable-cumem-allocator enable-dbo enable-elastic-ep
+    enable-ep-weight-filter enable-eplb enable-expert-parallel enable-fault-tolerance enable-flash-late-interaction
+    enable-flashinfer-autotune enable-force-include-usage enable-layerwise-nvtx-tracing enable-log-deltas
+    enable-log-outputs enable-log-requests enable-logging-iteration-details enable-lora enable-lora-bias
+    enable-mamba-cache-stochastic-rounding enable-mfu-metrics enable-mixed-moe-lora-format enable-mm-embeds
+    enable-moe-shared-loras enable-nccl-comm-suspend enable-offline-docs enable-per-request-metrics
+    enable-prefix-caching enable-prompt-embeds enable-prompt-tokens-details enable-request-id-headers
     enable-return-routed-experts enable-scale-out enable-server-load-tracking enable-sleep-mode enable-ssl-refresh
-    enable-tokenizer-info-endpoint enable-tower-connector-lora enforce-eager exclude-tools-when-tool-choice-none
-    fully-sharded-loras guided-decoding-disable-additional-properties guided-decoding-disable-any-whitespace
-    guided-decoding-disable-fallback h11-allow-insecure headless interleave-mm-strings kv-sharing-fast-prefill
-    language-model-only  log-error-stack  numa-bind
-    ray-workers-use-nsight return-tokens-as-token-ids scheduler-reserve-full-isl show-hidden-metrics skip-mm-profiling
-    skip-tokenizer-init   trust-remote-code
-    trust-request-chat-template use-replayssm use-tqdm-on-load use-v2-block-manager
+    enable-tokenizer-info-endpoint enable-tower-connector-lora enable-trace-replay enforce-eager
+    exclude-tools-when-tool-choice-none fail-on-environ-validation fully-sharded-loras headless
+    interleave-mm-strings jit-monitor-verbose kv-cache-metrics kv-sharing-fast-prefill language-model-only
+    log-error-stack mm-device-do-normalize mm-encoder-only numa-bind per-request-spec-decode-metrics
+    ray-workers-use-nsight return-sampling-mask return-tokens-as-token-ids scheduler-reserve-full-isl
+    skip-mm-profiling skip-tokenizer-init specialize-active-lora tokens-only trust-remote-code
+    trust-request-chat-template use-fp64-gumbel use-replayssm use-tqdm-on-load
     """
 )
 
@@ -38,40 +40,44 @@ VALUES = _names(
     """
     additional-config all2all-backend allowed-headers allowed-local-media-path allowed-media-domains allowed-methods
     allowed-origins api-key api-server-count attention-backend attention-config block-size chat-template
-    chat-template-content-format code-revision collect-detailed-traces compilation-config config config-format
-    convert cp-kv-cache-interleave-size cpu-offload-gb cpu-offload-params cuda-graph-sizes cudagraph-capture-sizes
-    cudagraph-metrics data-parallel-address data-parallel-backend data-parallel-rank data-parallel-rpc-port
-    data-parallel-size data-parallel-size-local data-parallel-start-rank dbo-decode-token-threshold
-    dbo-prefill-token-threshold dcp-comm-backend dcp-kv-cache-interleave-size decode-context-parallel-size
-    default-chat-template-kwargs default-mm-loras device device-ids distributed-executor-backend
-    distributed-timeout-seconds download-dir dtype ec-transfer-config eplb-config expert-placement-strategy
-      generation-config  gpu-memory-utilization grpc
-    guided-decoding-backend h11-max-header-count h11-max-incomplete-event-size  hf-config-path hf-overrides
-    hf-token host ignore-patterns io-processor-plugin ir-op-priority kernel-config kv-cache-dtype
-    kv-cache-dtype-skip-layers kv-cache-memory-bytes kv-cache-metrics kv-cache-metrics-sample kv-events-config
-    kv-offloading-backend kv-offloading-size kv-transfer-config limit-mm-per-prompt linear-backend load-format
-    log-config-file  logits-processors logprobs-mode long-prefill-token-threshold
-    lora-dtype lora-extra-vocab-size lora-modules lora-target-modules mamba-backend mamba-block-size
-    mamba-cache-dtype mamba-cache-mode mamba-ssm-cache-dtype master-addr master-port max-cpu-loras
-    max-cudagraph-capture-size max-log-len max-logprobs max-lora-rank max-loras max-model-len
-    max-long-partial-prefills max-num-batched-tokens max-num-partial-prefills max-num-queued-reqs
-    max-num-queued-tokens max-num-seqs  max-parallel-loading-workers max-seq-len-to-capture media-io-kwargs middleware
-    mm-encoder-attn-backend mm-encoder-attn-dtype mm-encoder-only mm-encoder-tp-mode mm-processor-cache-gb
-    mm-processor-cache-type mm-processor-kwargs mm-shm-cache-max-object-size-mb model  model-impl
-    model-loader-extra-config moe-backend nnodes node-rank num-gpu-blocks-override num-lookahead-slots
-    num-redundant-experts num-scheduler-steps numa-bind-cpus numa-bind-nodes offload-backend offload-group-size
+    chat-template-content-format code-revision cohere-format collect-detailed-traces compilation-config config
+    config-format convert cp-kv-cache-interleave-size cpu-distributed-timeout-seconds cpu-offload-gb
+    cpu-offload-params cuda-graph-sizes cudagraph-capture-sizes data-parallel-address data-parallel-backend
+    data-parallel-rank data-parallel-rpc-port data-parallel-size data-parallel-size-local data-parallel-start-rank
+    data-parallel-supervisor-port dbo-decode-token-threshold dbo-prefill-token-threshold dcp-comm-backend
+    dcp-kv-cache-interleave-size decode-context-parallel-size default-chat-template-kwargs default-mm-loras device
+    device-ids diffusion-config disable-access-log-for-endpoints distributed-executor-backend
+    distributed-timeout-seconds download-dir dp-supervisor-probe-failure-threshold dp-supervisor-probe-interval-s
+    dp-supervisor-probe-timeout-s dp-sync-interval dtype ec-manager-config ec-transfer-config eplb-config
+    expert-placement-strategy fault-tolerance-config fingerprint-mode fingerprint-value gdn-prefill-backend
+    generation-config gpu-memory-utilization guided-decoding-backend h11-max-header-count
+    h11-max-incomplete-event-size hf-config-path hf-overrides hf-token host ignore-patterns io-processor-plugin
+    ir-op-priority jit-monitor-mode kda-prefill-backend kernel-config kv-cache-dtype kv-cache-dtype-skip-layers
+    kv-cache-memory-bytes kv-cache-metrics-sample kv-events-config kv-offloading-backend kv-offloading-size
+    kv-transfer-config limit-mm-per-prompt linear-backend load-format log-config-file logits-processor-pattern
+    logits-processors logprobs-mode long-prefill-token-threshold lora-dtype lora-extra-vocab-size lora-modules
+    lora-target-modules mamba-backend mamba-block-size mamba-cache-dtype mamba-cache-mode mamba-cache-philox-rounds
+    mamba-ssm-cache-dtype mamba-ssu-algorithm master-addr master-port max-cpu-loras max-cudagraph-capture-size
+    max-log-len max-logprobs max-long-partial-prefills max-lora-rank max-loras max-model-len max-num-batched-tokens
+    max-num-partial-prefills max-num-queued-reqs max-num-queued-tokens max-num-scheduled-tokens max-num-seqs
+    max-parallel-loading-workers max-seq-len-to-capture media-io-kwargs middleware mm-encoder-attn-backend
+    mm-encoder-attn-dtype mm-encoder-fp8-scale-path mm-encoder-fp8-scale-save-margin mm-encoder-fp8-scale-save-path
+    mm-encoder-tp-mode mm-hasher-algorithm mm-ipc-gpu-memory-gb mm-processor-cache-gb mm-processor-cache-type
+    mm-processor-device mm-processor-kwargs mm-shm-cache-max-object-size-mb mm-tensor-ipc model
+    model-class-overrides model-impl model-loader-extra-config moe-backend nnodes node-rank num-gpu-blocks-override
+    num-lookahead-slots num-redundant-experts numa-bind-cpus numa-bind-nodes offload-backend offload-group-size
     offload-num-in-group offload-params offload-prefetch-step optimization-level otlp-traces-endpoint
-    override-attention-dtype override-generation-config override-neuron-config override-pooler-config
-    override-profiling-config performance-mode pipeline-parallel-size pooler-config port prefetch-offload-layers
-    prefill-context-parallel-size prefix-cache-retention-interval prefix-caching-hash-algo prefix-match-unit
-    preemption-mode profiler-config pt-load-map-location quantization quantization-config reasoning-config
-    reasoning-parser reasoning-parser-plugin renderer-num-workers response-role revision rope-scaling rope-theta root-path runner
-    safetensors-load-strategy safetensors-prefetch-block-size safetensors-prefetch-num-threads scheduler-cls
-    scheduling-policy seed served-model-name show-hidden-metrics-for-version shutdown-timeout speculative-config
-    ssl-ca-certs ssl-cert-reqs ssl-certfile ssl-ciphers ssl-keyfile stream-interval structured-outputs-config swap-space
-    task tensor-parallel-size tokenizer tokenizer-mode tokenizer-revision tokens-only tool-call-parser
-    tool-parser-plugin tool-server ubatch-size uds uvicorn-log-level video-pruning-rate  weight-transfer-config
-    worker-cls worker-extension-cls
+    override-attention-dtype override-generation-config override-pooler-config performance-mode
+    pipeline-parallel-size pooler-config port prefill-context-parallel-size prefill-schedule-interval
+    prefix-cache-retention-interval prefix-caching-hash-algo prefix-match-unit profiler-config pt-load-map-location
+    quantization quantization-config reasoning-config reasoning-parser reasoning-parser-plugin renderer-num-workers
+    replayssm-buffer-len response-role revision root-path rope-scaling rope-theta runner safetensors-load-strategy
+    safetensors-prefetch-block-size safetensors-prefetch-num-threads scheduler-cls scheduling-policy seed
+    served-model-name show-hidden-metrics-for-version shutdown-timeout spec-method spec-model spec-tokens
+    speculative-config ssl-ca-certs ssl-cert-reqs ssl-certfile ssl-ciphers ssl-keyfile stream-interval
+    structured-outputs-config swap-space task tensor-parallel-size tokenizer tokenizer-mode tokenizer-revision
+    tool-call-parser tool-parser-plugin tool-server ubatch-size uds uvicorn-log-level video-pruning-method
+    video-pruning-rate watermark weight-transfer-config worker-cls worker-extension-cls
     """
 )
 
@@ -81,10 +87,14 @@ SHORT = {
     "-asc": "api-server-count",
     "-cc": "compilation-config",
     "-dcp": "decode-context-parallel-size",
+    "-dc": "diffusion-config",
     "-dp": "data-parallel-size",
     "-dpa": "data-parallel-address",
     "-dpb": "data-parallel-backend",
+    "-dpe": "data-parallel-external-lb",
+    "-dph": "data-parallel-hybrid-lb",
     "-dpl": "data-parallel-size-local",
+    "-dpm": "data-parallel-multi-port-external-lb",
     "-dpn": "data-parallel-rank",
     "-dpp": "data-parallel-rpc-port",
     "-dpr": "data-parallel-start-rank",

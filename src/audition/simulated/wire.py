@@ -169,7 +169,14 @@ class StreamedAnswer(Answer):
         self._tools_open: set[str] = set()
 
     def _usage_text(self) -> bytes:
-        return b',"usage":' + compact(self.usage()) if self.header.continuous_usage else b""
+        """The usage of a chunk, written by hand because it is written for every chunk."""
+        if not self.header.continuous_usage:
+            return b""
+        prompt = self.header.prompt_tokens
+        text = f',"usage":{{"prompt_tokens":{prompt},"total_tokens":{prompt + self.tokens},"completion_tokens":{self.tokens}'
+        if self.header.release >= REASONING_TOKENS_SINCE:
+            text += f',"completion_tokens_details":{{"reasoning_tokens":{self.reasoning_tokens}}}'
+        return text.encode() + b"}"
 
     def open(self) -> None:
         """Send the role chunk, which carries no token."""
@@ -236,15 +243,15 @@ class StreamedAnswer(Answer):
             fingerprint = compact(self.header.fingerprint)
             usage = compact(self.usage())
             self.channel.write(self._prefix + b'[],"usage":' + usage + b',"system_fingerprint":' + fingerprint + b"}\n\n")
+        self.record(finish, True)  # before the end, so that a client that has seen the end finds the truth
         self.channel.write(DONE, last=True)
-        self.record(finish, True)
 
     def fail(self, message: str) -> None:
         """An error event inside the 200 response, then the end, as vLLM does when its engine dies."""
         error = {"error": {"message": message, "type": "InternalServerError", "param": None, "code": 500}}
         self.channel.write(b"data: " + json.dumps(error).encode() + b"\n\n")
-        self.channel.write(DONE, last=True)
         self.record("error", True)
+        self.channel.write(DONE, last=True)
 
     def cut(self) -> None:
         """Drop the connection in the middle."""
@@ -266,11 +273,11 @@ class WholeAnswer(Answer):
             self._texts.setdefault(kind, []).append(text)
         if finish is None:
             return
-        respond(self.send, self.channel, 200, self._body(finish))
         self.planned.append(planned)
         self.sent.append(time.monotonic())
         self.chunk_tokens.append(self.tokens)
         self.record(finish, False)
+        respond(self.send, self.channel, 200, self._body(finish))
 
     def _text(self, kind: str) -> str:
         return "".join(self._texts.get(kind, ()))
@@ -311,8 +318,8 @@ class WholeAnswer(Answer):
     def fail(self, message: str) -> None:
         """Answer 500."""
         error = {"error": {"message": message, "type": "InternalServerError", "param": None, "code": 500}}
-        respond(self.send, self.channel, 500, error)
         self.record("error", False)
+        respond(self.send, self.channel, 500, error)
 
     def cut(self) -> None:
         """Drop the connection without an answer."""
