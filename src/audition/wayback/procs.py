@@ -314,6 +314,18 @@ class ProcessServer:
         """Bytes in the log."""
         return sum(file.stat().st_size for file in self._log_files())
 
+    def log_from(self, start: int) -> bytes:
+        """The log from byte ``start`` on, counted as ``log_size`` counts."""
+        data = b""
+        for file in self._log_files():
+            size = file.stat().st_size
+            if start < size:
+                with file.open("rb") as opened:
+                    opened.seek(max(0, start))
+                    data += opened.read()
+            start -= size
+        return data
+
     def log_tail(self, lines: int) -> str:
         """The last lines of the log (of its last 256 KiB)."""
         files = sorted(self._log_files(), key=lambda file: file.stat().st_mtime)
@@ -365,8 +377,8 @@ def _via_interpreter(actual: list[str], wanted: list[str]) -> bool:
 
 
 def _env_differences(actual: dict[str, str], wanted: dict[str, str]) -> list[str]:
-    actual = {name: value for name, value in actual.items() if not name.startswith("AUDITION_")}
-    wanted = {name: value for name, value in wanted.items() if not name.startswith("AUDITION_")}
+    actual = {name: value for name, value in actual.items() if name != TOKEN}
+    wanted = {name: value for name, value in wanted.items() if name != TOKEN}
     texts = [f"the environment lacks {name}" for name in sorted(wanted.keys() - actual.keys())]
     texts += [f"the environment has {name} in addition" for name in sorted(actual.keys() - wanted.keys())]
     return texts + [
