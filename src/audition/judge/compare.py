@@ -2,11 +2,12 @@
 
 Method. A leg's figure is put beside the geometric mean of the nearest reference leg before it and the nearest after it
 (bracketing removes drift that is linear between neighbours; on a ratio scale, because drift multiplies). The mean of the log
-ratios is a generalised least squares mean, since two pairs may share a reference leg, with Student's t interval on (pairs - 1)
-degrees of freedom. Requests inside a leg are not independent, so they never count as samples of the comparison; their block
-jackknife only sets a floor: the interval is never narrower than the noise inside the legs. Fewer than two pairs give a ratio
-without an interval. Sources: see ``estimate``; that legs, not requests, are the unit: Kalibera and Jones 2013, Rigorous
-benchmarking in reasonable time.
+ratios is a generalised least squares mean, since two pairs may share a reference leg. The noise of a single leg is estimated
+from all legs of both arms around one level an arm and a common linear drift; it gives Student's t interval with (legs - 3)
+degrees of freedom: 2 for five legs, where the two pairs alone would leave 1. Requests inside a leg are not independent, so they
+never count as samples of the comparison; their block jackknife only sets a floor: the interval is never narrower than the noise
+inside the legs. Fewer than two pairs give a ratio without an interval. Sources: see ``estimate``; that legs, not requests, are
+the unit: Kalibera and Jones 2013, Rigorous benchmarking in reasonable time.
 
 No thresholds and no verdict here.
 """
@@ -16,9 +17,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
-from audition.judge.estimate import Mean, detectable, mean, paired_mean, t_quantile
+from audition.judge.estimate import Z_975, Mean, detectable, leg_noise, mean, paired_mean, t_quantile
 from audition.judge.metrics import Key, LegSheet, Measure
 from audition.units import NoData
 
@@ -102,7 +102,16 @@ def compare(sheets: Sequence[LegSheet], arm: str, reference: str, key: Key) -> C
         samples += sum(v.samples for v in good)
         relative = [(v.se / v.value) ** 2 if v.se is not None else 0.0 for v in good]
         floor.append(relative[0] + math.fsum(relative[1:]) / len(others) ** 2)
-    return _result(key, arm, reference, pairs=pairs, weights=weights, floor=floor, dropped=dropped, samples=samples)
+    noise = _leg_noise(sheets, arm, reference, key)
+    return _result(key, arm, reference, pairs=pairs, weights=weights, floor=floor, noise=noise, dropped=dropped, samples=samples)
+
+
+def _leg_noise(sheets: Sequence[LegSheet], arm: str, reference: str, key: Key) -> tuple[float, int] | None:
+    arms: list[list[tuple[float, float]]] = []
+    for name in dict.fromkeys((arm, reference)):
+        rows = [(float(s.index), s.get(key)) for s in sheets if s.arm == name]
+        arms.append([(t, math.log(v.value)) for t, v in rows if isinstance(v, Measure) and v.value > 0])
+    return leg_noise(arms)
 
 
 def _neighbours(sheet: LegSheet, columns: Sequence[LegSheet]) -> list[LegSheet]:
@@ -119,6 +128,7 @@ def _result(
     pairs: list[Pair],
     weights: list[list[float]],
     floor: list[float],
+    noise: tuple[float, int] | None,
     dropped: list[str],
     samples: int,
 ) -> Comparison:
@@ -128,8 +138,8 @@ def _result(
         return Comparison(
             workload, metric, stat, arm, reference, [], None, None, None, None, 0, 0, None, why, why, dropped, "nothing to compare"
         )
-    between = paired_mean([math.log(p.ratio) for p in pairs], weights)
     within = math.sqrt(math.fsum(floor)) / len(floor)
+    between = paired_mean([math.log(p.ratio) for p in pairs], weights, noise, within)
     ratio = math.exp(between.value)
     if between.se is None:
         why = "one pair: no interval, the spread between boots is unknown"
@@ -137,10 +147,9 @@ def _result(
             workload, metric, stat, arm, reference, pairs, ratio, None, None, None, 0, samples, None, why, "", dropped, "one pair"
         )
     se, basis = between.se, f"t interval on the log ratios of {len(pairs)} pairs, {between.degrees} degrees of freedom"
-    half = t_quantile(0.975, between.degrees) * se
-    least = NormalDist().inv_cdf(0.975) * within
-    if least > half:
-        half, basis = least, f"noise within the legs (block jackknife), wider than the spread of {len(pairs)} pairs"
+    if Z_975 * within > t_quantile(0.975, between.degrees) * se:
+        basis = f"noise within the legs (block jackknife), wider than the spread of {len(pairs)} pairs"
+    low, high = between.interval() or (between.value, between.value)
     return Comparison(
         workload,
         metric,
@@ -149,8 +158,8 @@ def _result(
         reference,
         pairs,
         ratio,
-        math.exp(between.value - half),
-        math.exp(between.value + half),
+        math.exp(low),
+        math.exp(high),
         se,
         between.degrees,
         samples,
@@ -181,16 +190,16 @@ def pairs_needed(comparison: Comparison, threshold: float) -> int | None:
     """
     if comparison.log_se is None or comparison.ratio is None or threshold <= 0:
         return None
-    n = len(comparison.pairs)
-    return legs_needed(Mean(math.log(comparison.ratio), comparison.log_se, comparison.degrees), n, math.log(threshold), n - 1)
+    estimate = Mean(math.log(comparison.ratio), comparison.log_se, comparison.degrees)
+    return legs_needed(estimate, len(comparison.pairs), math.log(threshold), gained=2)
 
 
-def legs_needed(estimate: Mean, n: int, threshold: float, degrees: int) -> int | None:
-    """Smallest count of at most 50 whose 95 % interval would miss ``threshold``; ``degrees`` grows by one with each."""
+def legs_needed(estimate: Mean, n: int, threshold: float, gained: int = 1) -> int | None:
+    """Smallest count of at most 50 whose 95 % interval would miss ``threshold``; each more gains ``gained`` degrees of freedom."""
     if estimate.se is None:
         return None
     single, distance = estimate.se * math.sqrt(n), abs(estimate.value - threshold)
     for more in range(n + 1, _MAX_LEGS + 1):
-        if t_quantile(0.975, degrees + more - n) * single / math.sqrt(more) <= distance:
+        if t_quantile(0.975, estimate.degrees + gained * (more - n)) * single / math.sqrt(more) <= distance:
             return more
     return None

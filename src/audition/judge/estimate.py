@@ -11,11 +11,13 @@ Sources
                     Shao and Wu 1989, A general theory for jackknife variance estimation (valid for quantiles when whole
                     blocks, not single observations, are deleted)
     paired mean     Aitken 1935, generalised least squares with a known correlation
+    leg noise       Frisch and Waugh 1933; Cox 1951, Some systematic experimental designs
     detectable      Bloom 1995, Minimum detectable effects: (t of the confidence + t of the power) x standard error
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +26,8 @@ from statistics import NormalDist
 CONFIDENCE = 0.95
 POWER = 0.80
 BLOCKS = 10
-"""Blocks of the jackknife; 10 to 30 are usual for batch means (Schmeiser 1982, Batch size effects)."""
+_LEAST_BLOCKS = 4
+"""Most blocks of the jackknife; 10 to 30 are usual for batch means (Schmeiser 1982, Batch size effects)."""
 
 _T_975 = (
     "12.706 4.303 3.182 2.776 2.571 2.447 2.365 2.306 2.262 2.228 2.201 2.179 2.160 2.145 2.131 "
@@ -34,6 +37,7 @@ _T_800 = (
     "1.376 1.061 0.978 0.941 0.920 0.906 0.896 0.889 0.883 0.879 0.876 0.873 0.870 0.868 0.866 "
     "0.865 0.863 0.862 0.861 0.860 0.859 0.858 0.858 0.857 0.856 0.856 0.855 0.855 0.854 0.854"
 )
+Z_975 = NormalDist().inv_cdf(0.975)
 _T = {0.975: [float(x) for x in _T_975.split()], 0.8: [float(x) for x in _T_800.split()]}
 
 
@@ -71,31 +75,64 @@ def mean(values: Sequence[float]) -> float:
 def jackknife_se(in_time_order: Sequence[float], statistic: Callable[[Sequence[float]], float]) -> float | None:
     """Standard error of ``statistic`` by deleting one block of neighbours in time after the other.
 
-    ``statistic`` gets values in ascending order. None with fewer than four values: there is nothing to say.
+    ``statistic`` gets values in ascending order. None with fewer than eight values: there is nothing to say.
     """
-    n = len(in_time_order)
-    blocks = min(BLOCKS, n // 2)
-    if blocks < 2:
+    edges = _edges(len(in_time_order))
+    if edges is None:
         return None
-    edges = [round(i * n / blocks) for i in range(blocks + 1)]
-    rest = [statistic(sorted([*in_time_order[: edges[i]], *in_time_order[edges[i + 1] :]])) for i in range(blocks)]
+    return _spread([statistic(sorted([*in_time_order[:a], *in_time_order[b:]])) for a, b in edges])
+
+
+def ratio_jackknife_se(in_time_order: Sequence[tuple[float, float]]) -> float | None:
+    """Relative standard error of sum of the first / sum of the second parts (ratio estimator, Cochran 1977, chapter 6), by blocks.
+
+    None with fewer than eight pairs, or when nothing can be divided.
+    """
+    edges = _edges(len(in_time_order))
+    top, bottom = math.fsum(t for t, _ in in_time_order), math.fsum(b for _, b in in_time_order)
+    if edges is None or top <= 0 or bottom <= 0:
+        return None
+    rest = []
+    for a, b in edges:
+        up = top - math.fsum(t for t, _ in in_time_order[a:b])
+        down = bottom - math.fsum(d for _, d in in_time_order[a:b])
+        if down <= 0:
+            return None
+        rest.append(up / down)
+    return _spread(rest) / (top / bottom)
+
+
+def _edges(n: int) -> list[tuple[int, int]] | None:
+    """Bounds of equal blocks of neighbours; None when fewer than four blocks of two can be made."""
+    blocks = min(BLOCKS, n // 2)
+    if blocks < _LEAST_BLOCKS:
+        return None
+    at = [round(i * n / blocks) for i in range(blocks + 1)]
+    return list(itertools.pairwise(at))
+
+
+def _spread(rest: Sequence[float]) -> float:
     centre = mean(rest)
-    return math.sqrt((blocks - 1) / blocks * math.fsum((x - centre) ** 2 for x in rest))
+    return math.sqrt((len(rest) - 1) / len(rest) * math.fsum((x - centre) ** 2 for x in rest))
 
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean with its standard error and degrees of freedom; ``se`` is None when nothing tells it."""
+    """A mean with its standard error and degrees of freedom; ``se`` is None when nothing tells it.
+
+    ``floor``: standard error from the noise inside the legs alone. The interval is never narrower than this one allows.
+    """
 
     value: float
     se: float | None
     degrees: int
+    floor: float = 0.0
 
     def interval(self) -> tuple[float, float] | None:
         """The 95 % interval, or None without a standard error or degrees of freedom."""
         if self.se is None or self.degrees < 1:
             return None
-        half = t_quantile(0.975, self.degrees) * self.se
+        half = max(t_quantile(0.975, self.degrees) * self.se, Z_975 * self.floor)
         return self.value - half, self.value + half
 
 
@@ -104,12 +141,15 @@ def detectable(se: float, degrees: int) -> float:
     return (t_quantile(0.975, degrees) + t_quantile(POWER, degrees)) * se
 
 
-def paired_mean(values: Sequence[float], weights: Sequence[Sequence[float]]) -> Mean:
+def paired_mean(
+    values: Sequence[float], weights: Sequence[Sequence[float]], noise: tuple[float, int] | None = None, floor: float = 0.0
+) -> Mean:
     """Generalised least squares mean of differences that share reference legs.
 
     ``values[i]`` = own leg - sum over j of ``weights[i][j]`` x reference leg j, all legs with the same independent noise. Two
-    differences that share a bracketing leg are correlated by ``w_i . w_j``; a plain t interval would be too narrow. Without
-    shared legs this is the ordinary paired t interval. Raises ValueError without values.
+    differences that share a bracketing leg are correlated by ``w_i . w_j``; a plain t interval would be too narrow. ``noise``:
+    variance of a single leg with its degrees of freedom (see ``leg_noise``); without it the spread of the differences tells it,
+    which without shared legs is the ordinary paired t interval. Raises ValueError without values.
     """
     n = len(values)
     if n == 0:
@@ -119,10 +159,30 @@ def paired_mean(values: Sequence[float], weights: Sequence[Sequence[float]]) -> 
     information = math.fsum(by_one)
     centre = math.fsum(a * v for a, v in zip(by_one, values, strict=True)) / information
     if n == 1:
-        return Mean(centre, None, 0)
+        return Mean(centre, None, 0, floor)
+    if noise is not None:
+        return Mean(centre, math.sqrt(noise[0] / information), noise[1], floor)
     residual = [v - centre for v in values]
     variance = max(_dot(residual, _solve(cov, residual)), 0.0) / (n - 1)
-    return Mean(centre, math.sqrt(variance / information), n - 1)
+    return Mean(centre, math.sqrt(variance / information), n - 1, floor)
+
+
+def leg_noise(arms: Sequence[Sequence[tuple[float, float]]]) -> tuple[float, int] | None:
+    """Variance of a single leg around its arm's level and a drift linear in time, with its degrees of freedom.
+
+    ``arms`` holds (position, value) of every leg of each arm. Least squares with one level an arm and one common slope, the levels
+    taken out first (Frisch and Waugh 1933); interleaved designs against a trend: Cox 1951. None without degrees of freedom.
+    """
+    rows: list[tuple[float, float]] = []
+    for legs in (a for a in arms if a):
+        middle, level = mean([t for t, _ in legs]), mean([y for _, y in legs])
+        rows += [(t - middle, y - level) for t, y in legs]
+    along = math.fsum(t * t for t, _ in rows)
+    slope = math.fsum(t * y for t, y in rows) / along if along > 0 else 0.0
+    degrees = len(rows) - sum(1 for a in arms if a) - (1 if along > 0 else 0)
+    if degrees < 1:
+        return None
+    return math.fsum((y - slope * t) ** 2 for t, y in rows) / degrees, degrees
 
 
 def _dot(a: Sequence[float], b: Sequence[float]) -> float:
@@ -145,17 +205,16 @@ def _solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[fl
     return out
 
 
-def pooled_mean(own: Sequence[float], groups: Sequence[Sequence[float]], within_se: float | None) -> Mean:
+def pooled_mean(own: Sequence[float], groups: Sequence[Sequence[float]], within_se: float = 0.0) -> Mean:
     """Mean of one arm's legs, its error from the spread of legs around their own arm's mean, pooled over all arms.
 
     ``groups`` holds every arm's legs, ``own`` included (one-way analysis of variance with a common variance: the legs differ
-    by boot and by the hour, not by the arm). ``within_se`` is the error that a single leg carries already; the result is never
-    surer than that. Raises ValueError without values.
+    by boot and by the hour, not by the arm). ``within_se``: the error of the mean from the noise inside the legs alone.
+    Raises ValueError without values.
     """
     centre = mean(own)
     degrees = sum(len(g) - 1 for g in groups if g)
     if degrees < 1:
         return Mean(centre, None, 0)
     variance = math.fsum((x - mean(g)) ** 2 for g in groups if g for x in g) / degrees
-    se = math.sqrt(variance / len(own))
-    return Mean(centre, max(se, within_se) if within_se is not None else se, degrees)
+    return Mean(centre, math.sqrt(variance / len(own)), degrees, within_se)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from audition.judge.compare import compare, legs_needed, pairs_needed
-from audition.judge.estimate import Mean, mean, pooled_mean, t_quantile
+from audition.judge.estimate import Z_975, Mean, mean, pooled_mean
 from audition.judge.load import LegData, RunData
 from audition.judge.metrics import Key, LegSheet, Measure, describe, gate_key
 from audition.judge.validity import leg_problem
@@ -240,7 +240,7 @@ def _absolute(gate: Gate, sheets: Sequence[LegSheet], spike: Spike) -> GateResul
     if outcome != "unknown":
         return result(outcome, f"{span} {unit} is {'inside' if outcome == 'passed' else 'outside'} the limit")
     limit = _nearest(figure.value, gate)
-    need = legs_needed(figure.mean, len(good), figure.scale(limit), figure.mean.degrees) if figure.mean and limit > 0 else None
+    need = legs_needed(figure.mean, len(good), figure.scale(limit)) if figure.mean and limit > 0 else None
     return result("unknown", f"the limit lies inside the interval {span} {unit}", _settle(need, len(good), "legs", arm))
 
 
@@ -274,14 +274,14 @@ def _figure(gate: Gate, key: Key, arm: str, values: list[Measure], sheets: Seque
     to = math.log if logs else float
     back = math.exp if logs else float
     errors = [v.se / (v.value if logs else 1.0) for v in values if v.se is not None]
-    within = math.sqrt(math.fsum(e * e for e in errors)) / len(values) if len(errors) == len(values) else None
+    within = math.sqrt(math.fsum(e * e for e in errors)) / len(values) if len(errors) == len(values) else 0.0
     estimate = pooled_mean([to(x) for x in plain], [[to(x) for x in g] for g in groups.values()], within)
     value = back(estimate.value)
     if len(values) < 2:
         if not gate.one_pair_suffices:
             return _Figure(value, None, None, "one leg")
-        half = t_quantile(0.975, 9) * within if within is not None else 0.0
-        basis = "one leg, accepted by the spike file; " + ("noise within the leg" if within is not None else "no interval")
+        half = Z_975 * within
+        basis = "one leg, accepted by the spike file; " + ("noise within the leg" if within else "no interval")
         return _Figure(value, back(estimate.value - half), back(estimate.value + half), basis)
     interval = estimate.interval()
     if interval is None:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from audition.judge.estimate import BLOCKS, jackknife_se, mean, percentile
+from audition.judge.estimate import jackknife_se, mean, percentile, ratio_jackknife_se
 from audition.judge.load import Garbled, LegData, RunData
 from audition.judge.records import RequestRecord, WorkloadRecord
 from audition.judge.timing import Timing, steady_window, timing_of
@@ -232,20 +232,16 @@ def _rates(timings: list[Timing], good: list[Timing], where: str) -> Figures:
 
 
 def _steady_throughput(timings: list[Timing], where: str) -> Value:
-    """Tokens inside the steady window / its length; the error from equal blocks of time (batch means, Schmeiser 1982)."""
+    """Tokens inside the steady window / its length. Its error: that of tokens / duration over requests in blocks of time, so that
+    the waves of a closed loop in step are not taken for noise."""
     window = steady_window(timings)
     if window is None:
         return NoData(f"{where}: there was no moment in which all users were busy")
     begin, end = window
-    blocks = [0.0] * BLOCKS
-    width = (end - begin) / BLOCKS
-    for t in timings:
-        for at, tokens in t.events:
-            if begin <= at <= end:
-                blocks[min(int((at - begin) / width), BLOCKS - 1)] += tokens
-    rates = [tokens / width for tokens in blocks]
-    centre = mean(rates)
-    if centre <= 0:
+    inside = math.fsum(tokens for t in timings for at, tokens in t.events if begin <= at <= end)
+    if inside <= 0:
         return NoData(f"{where}: no token arrived while all users were busy")
-    se = math.sqrt(math.fsum((r - centre) ** 2 for r in rates) / (BLOCKS - 1) / BLOCKS)
-    return Measure(centre, len(timings), se)
+    ordered = sorted((t for t in timings if t.ok), key=lambda t: (t.record.scheduled, t.record.index))
+    relative = ratio_jackknife_se([(float(t.tokens or 0), t.record.end - t.record.scheduled) for t in ordered])
+    rate = inside / (end - begin)
+    return Measure(rate, len(timings), None if relative is None else relative * rate)
