@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from audition.engines.base import BootOutcome, Engine
 from audition.errors import AuditionError, InternalError, Refused
@@ -28,6 +28,7 @@ from audition.wayback.server import WaybackError
 OnPoint = Callable[[str, str], None]
 """Called with (step key, point) around every effect; points are before-intent, after-intent, after-effect, after-done."""
 
+Ended = Literal["complete", "early-end", "interrupted", "failed"]
 BEFORE_TOUCHING = (StepKind.TAKE_LOCK, StepKind.SNAPSHOT, StepKind.ARM_GUARD)
 _ENTRY_LIMIT_S = 120.0
 
@@ -78,8 +79,8 @@ class Surroundings(Protocol):
     def restore(self, on_point: OnPoint) -> RestoreReport:
         """Bring production back and verify it. Never raises for what it finds; the report says it."""
 
-    def stand_down(self, verified: bool) -> dict[str, Any]:
-        """Close the run: mark it closed when verified, end the guard, keep it when not verified."""
+    def stand_down(self, report: RestoreReport | None) -> dict[str, Any]:
+        """Close the run: mark it closed when verified, end the guard, keep it when not. None: nothing was touched."""
 
     def release_lock(self) -> dict[str, Any]:
         """Give the slot back."""
@@ -89,7 +90,7 @@ class Surroundings(Protocol):
 class RunEnd:
     """How a run ended. ``restored`` None: nothing was touched. ``error``: what cut the run, if something did."""
 
-    ended: str = "complete"
+    ended: Ended = "complete"
     reason: str = ""
     restored: RestoreReport | None = None
     error: Exception | None = None
@@ -162,7 +163,7 @@ class Conductor:
                     self._stop_early("early-end", reason)
                     return
 
-    def _stop_early(self, ended: str, reason: str) -> None:
+    def _stop_early(self, ended: Ended, reason: str) -> None:
         self._end.ended, self._end.reason = ended, reason
         self._reporter.say(f"ending early: {reason}")
 
@@ -223,8 +224,7 @@ class Conductor:
         boot = self._around.diagnose_boot(leg.arm, outcome)
         self._end.legs.append(self._around.record_failed_boot(number, leg, boot))
         role = self._spike.arm(leg.arm).role
-        ended = "failed" if role == "production" else "early-end"
-        self._stop_early(ended, f"{leg.arm} did not start: {boot.failure}")
+        self._stop_early("failed" if role == "production" else "early-end", f"{leg.arm} did not start: {boot.failure}")
         return {"boot": outcome.kind}
 
     def _measure(self, number: int, leg: Leg, engine: Engine) -> dict[str, Any]:
@@ -251,7 +251,7 @@ class Conductor:
             self._journal.tolerate()
         report = self._restore(restore)
         self._end.restored = report
-        self._finish(stand_down, lambda: self._around.stand_down(report.verified))
+        self._finish(stand_down, lambda: self._around.stand_down(report))
         self._finish(release, self._around.release_lock)
         if self._journal is not None:
             if self._journal.broken:
@@ -296,7 +296,8 @@ class Conductor:
         """Undo what was done before anything was touched."""
         kinds = {step.kind for step in done}
         if StepKind.TAKE_LOCK in kinds:
-            for undo in (lambda: self._around.stand_down(True), self._around.release_lock):
+            undoing: list[Callable[[], dict[str, Any]]] = [lambda: self._around.stand_down(None), self._around.release_lock]
+            for undo in undoing:
                 try:
                     undo()
                 except (AuditionError, WaybackError, OSError) as cause:

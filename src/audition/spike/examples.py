@@ -50,3 +50,8 @@ def _hint(text: str) -> str:
         if names
         else "give the path of a spike file"
     )
+
+
+def is_example(path: Path) -> bool:
+    """Whether a spike file is one of the shipped examples; their folder may be read-only, so records go elsewhere."""
+    return path.resolve().is_relative_to(_SHIPPED.resolve())

@@ -1,0 +1,33 @@
+"""How a finished run is shown: the summary, or JSON; and loudly, on standard error, when production is not back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import click
+
+from audition.errors import EXIT_NOT_RESTORED
+from audition.report.terminal import summary_text
+from audition.run.starting import Finished, shout_not_restored
+
+
+def show_end(finished: Finished, *, as_json: bool) -> int:
+    """Print the end of a run and return its exit code."""
+    if as_json:
+        body = {
+            "exit_code": finished.exit_code,
+            "run_dir": str(finished.run_dir),
+            "problem": finished.problem or None,
+            "restored": finished.end.restored.to_data() if finished.end.restored is not None else None,
+            "result": asdict(finished.result) if finished.result is not None else None,
+        }
+        click.echo(json.dumps(body, ensure_ascii=False, indent=1))
+    elif finished.result is not None:
+        click.echo(summary_text(finished.result), nl=False)
+        click.echo(f"\nRecords: {finished.run_dir}")
+    if finished.problem:
+        click.echo(f"internal error: {finished.problem}", err=True)
+    if finished.exit_code == EXIT_NOT_RESTORED:
+        click.echo(shout_not_restored(finished), err=True)
+    return finished.exit_code

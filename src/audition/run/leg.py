@@ -1,0 +1,200 @@
+"""One leg: probes, workloads, engine log, host, as records on disk. Measuring itself is done by ``load`` and ``probes``."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from audition.engines.base import BootOutcome, Engine
+from audition.faults.matcher import Diagnosis, diagnose
+from audition.judge.records import BootRecord, Caveat, LegRecord, ProbeRecord, WorkloadRecord
+from audition.load.workload import Progress, run_workload
+from audition.observe.host import HostSampler, gpu_caveat
+from audition.observe.logs import facts_for_leg, read_log
+from audition.probes.greedy import reference_answers
+from audition.probes.runner import run_probes
+from audition.report.mask import mask
+from audition.run.folder import RunFolder, write_atomically
+from audition.run.reporter import Reporter
+from audition.spike.model import Arm, Leg, Spike, Workload
+
+T = TypeVar("T")
+LegOutcome = Literal["complete", "engine-died", "cut", "failed"]
+DEAD = frozenset({"engine-died", "engine-hangs"})
+_PROBE_DEADLINE_S = 180.0
+_EXCERPT_LINES = 40
+
+
+def in_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run one coroutine to its end in a uvloop of its own."""
+    import uvloop  # noqa: PLC0415 - lazily: only runs that measure need it
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+@dataclass
+class LegMeter:
+    """Measures legs into a run folder. ``secrets``: values that must not reach a record."""
+
+    spike: Spike
+    folder: RunFolder
+    engines: Mapping[str, Engine]
+    reporter: Reporter
+    secrets: list[str]
+    rehearsal: bool
+    probe_deadline_s: float = _PROBE_DEADLINE_S
+    greedy_reference: dict[str, str] | None = None
+
+    def measure(self, number: int, leg: Leg, boot: BootRecord, give_up: Callable[[], bool]) -> LegRecord:
+        """Probes, then every workload, until the end or until the engine dies or the run is cut. On disk when this returns."""
+        arm, engine = self.spike.arm(leg.arm), self.engines[leg.arm]
+        out = self.folder.leg_folder(number, leg.arm)
+        started, done = time.time(), list[WorkloadRecord]()
+        outcome: LegOutcome = "complete"
+        detail = ""
+        with HostSampler() as host:
+            probes = self._probes(arm, engine)
+            self.folder.write_probes(number, leg.arm, probes)
+            for workload in self.spike.leg_workloads(leg):
+                if give_up():
+                    outcome, detail = "cut", "the run was cut before all workloads were measured"
+                    break
+                record = in_loop(self._workload(number, engine, workload, out, give_up))
+                done.append(record)
+                self._say(arm, record)
+                outcome, detail = self._judge(engine, record)
+                if outcome != "complete":
+                    break
+        caveats = host.caveats() + ([] if self.rehearsal else gpu_caveat(self.spike.gpus))
+        facts: dict[str, Any] = {}
+        if (summary := host.summary()) is not None:
+            facts["host"] = summary.as_facts()
+        diagnosis = self._log(number, leg.arm, engine, facts)
+        if outcome == "engine-died" and diagnosis:
+            detail = f"{detail}: {diagnosis[0].title}"
+        return self._write(
+            number, arm, outcome=outcome, detail=detail, started=started, boot=boot, done=done, facts=facts, caveats=caveats
+        )
+
+    def failed_boot(self, number: int, leg: Leg, boot: BootRecord) -> LegRecord:
+        """The record of a leg whose engine did not start."""
+        arm = self.spike.arm(leg.arm)
+        facts: dict[str, Any] = {}
+        self._log(number, leg.arm, self.engines[leg.arm], facts)
+        now = time.time()
+        record = LegRecord(number, arm.name, arm.role, "boot-failed", boot.failure, now, now, boot, [], facts, [])
+        self.folder.write_leg(record)
+        return record
+
+    def boot_record(self, arm: str, outcome: BootOutcome) -> BootRecord:
+        """What the log of a failed boot says, with the failure in words first."""
+        engine = self.engines[arm]
+        found = diagnose(_lines(engine.log_since_start()))
+        cause = found[0] if found else None
+        words = {
+            "exited": "the server exited during its boot",
+            "silent": "the boot printed nothing for too long and counts as hung",
+            "overrun": "the boot took longer than its limit",
+            "wrong-model": "the port answers, but with another model",
+            "broken": "the server answers, but a completion does not work",
+        }
+        failure = words.get(outcome.kind, outcome.kind)
+        if outcome.exit_code is not None:
+            failure += f" (exit code {outcome.exit_code})"
+        failure += f": {cause.title}" if cause else (f": {outcome.detail}" if outcome.detail else "")
+        return BootRecord(
+            "booted",
+            engine.boot_id(),
+            None,
+            clean=False,
+            failure=self._masked(failure),
+            signature=cause.name if cause else None,
+            excerpt=self._masked(cause.excerpt if cause and cause.excerpt else outcome.excerpt),
+            exit_code=outcome.exit_code,
+            origin=cause.origin if cause else "unknown",
+        )
+
+    # -- parts ----------------------------------------------------------------------------------------------------------
+
+    def _masked(self, text: str) -> str:
+        return mask(text, self.secrets)
+
+    def _probes(self, arm: Arm, engine: Engine) -> list[ProbeRecord]:
+        names = self.spike.probes
+        if not names:
+            return []
+        reference = None if arm.role == "production" else self.greedy_reference
+        records = in_loop(run_probes(engine.endpoint, names, reference=reference, deadline_s=self.probe_deadline_s))
+        if arm.role == "production" and self.greedy_reference is None:
+            self.greedy_reference = reference_answers(records)
+        for record in records:
+            if record.passed is False:
+                self.reporter.warn(f"{arm.name}: probe {record.probe} failed: {record.detail}")
+        return [ProbeRecord(r.probe, r.passed, self._masked(r.detail), self._masked(r.evidence)) for r in records]
+
+    def _workload(
+        self, number: int, engine: Engine, workload: Workload, out: Path, give_up: Callable[[], bool]
+    ) -> Coroutine[Any, Any, WorkloadRecord]:
+        said: set[str] = set()
+
+        def progress(now: Progress) -> None:
+            if now.phase not in said and now.phase in ("warm-up", "measuring"):
+                said.add(now.phase)
+
+        return run_workload(
+            engine.endpoint,
+            workload,
+            leg_salt=f"{self.folder.path.name}-{number}",
+            seed=1,
+            out_dir=out,
+            alive=engine.alive,
+            give_up=give_up,
+            on_progress=progress,
+        )
+
+    def _say(self, arm: Arm, record: WorkloadRecord) -> None:
+        voids = [caveat.text for caveat in record.caveats if caveat.effect == "void"]
+        state = "measured" if record.complete else "cut short"
+        self.reporter.done(f"  {arm.name}: {record.workload} {state}", record.wall_s)
+        for text in voids:
+            self.reporter.warn(f"{arm.name}, {record.workload}: {text}")
+
+    def _judge(self, engine: Engine, record: WorkloadRecord) -> tuple[LegOutcome, str]:
+        codes = {caveat.code: caveat.text for caveat in record.caveats}
+        dead = next((codes[code] for code in DEAD if code in codes), None)
+        if dead is not None or not engine.alive():
+            return "engine-died", f"the server died or hung in workload {record.workload}" + (f" ({dead})" if dead else "")
+        if not record.complete:
+            return "cut", f"workload {record.workload} was cut short"
+        return "complete", ""
+
+    def _log(self, number: int, arm: str, engine: Engine, facts: dict[str, Any]) -> list[Diagnosis]:
+        """Copy the engine's log, masked, take its figures into ``facts``, and return what it says went wrong."""
+        lines = _lines(engine.log_since_start())
+        facts.update(facts_for_leg(read_log(lines)))
+        text = self._masked("\n".join(lines))
+        write_atomically(self.folder.leg_folder(number, arm) / "engine.log", text + ("\n" if text else ""))
+        return diagnose(lines)
+
+    def _write(
+        self, number: int, arm: Arm, *, outcome: LegOutcome, detail: str, started: float, boot: BootRecord,
+        done: list[WorkloadRecord], facts: dict[str, Any], caveats: list[Caveat],
+    ) -> LegRecord:  # fmt: skip
+        record = LegRecord(
+            number, arm.name, arm.role, outcome, self._masked(detail), started, time.time(), boot,
+            [w.workload for w in done], facts, caveats,
+        )  # fmt: skip
+        self.folder.write_leg(record)
+        return record
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,172 @@
+"""Everything that is found out before anything is touched: engines from the spike file, findings, GPU source, sidecars, secrets."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets as random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from audition.engines.base import Engine, Finding
+from audition.errors import InternalError, Refused
+from audition.report.mask import MASK
+from audition.run.reporter import Reporter
+from audition.run.surroundings import Identity
+from audition.spike.model import Arm, ComposeEngine, Spike
+from audition.spike.model import ProcessEngine as ProcessSpec
+from audition.wayback.gpu import read_usage
+from audition.wayback.plan import ArmTarget, GpuPlan, SidecarPlan
+from audition.wayback.server import WaybackError
+
+SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+_SHORTEST_SECRET = 4
+
+
+def new_identity(spike: Spike, root: Path, date: str) -> Identity:
+    """Names and places of a new run. ``date``: YYYY-MM-DD."""
+    run_id = f"{spike.name}-{date}-{random.token_hex(4)}"
+    return Identity(run_id, root, root / "runs" / run_id, random.token_hex(16))
+
+
+def make_engines(spike: Spike, folder: Path, identity: Identity) -> dict[str, Engine]:
+    """One engine an arm. Touches nothing. Raises BadInput when an arm's files cannot be read."""
+    return {arm.name: make_engine(spike, arm, folder, identity) for arm in spike.arms}
+
+
+def make_engine(spike: Spike, arm: Arm, folder: Path, identity: Identity) -> Engine:
+    """The engine of one arm. Each arm has a mark of its own, so that no arm's processes count as another's."""
+    production = arm.role == "production"
+    if isinstance(arm.engine, ComposeEngine):
+        from audition.engines.compose import ComposeEngine as Compose  # noqa: PLC0415 - only the engines that are used
+
+        return Compose(
+            arm,
+            folder,
+            identity.state_dir,
+            identity.run_id,
+            production=production,
+            production_arm=None if production else spike.production,
+            secret_names=spike.secrets,
+        )
+    if isinstance(arm.engine, ProcessSpec):
+        from audition.engines.process import ProcessEngine as Kind  # noqa: PLC0415
+    else:
+        from audition.engines.simulated import SimulatedEngine as Kind  # type: ignore[assignment]  # noqa: PLC0415
+    return Kind(
+        arm,
+        folder,
+        identity.state_dir,
+        f"{identity.token}-{arm.name}",
+        production=production,
+        production_port=None if production else urlsplit(spike.production.endpoint.url).port,
+    )
+
+
+def other_targets(spike: Spike, engines: dict[str, Engine]) -> list[ArmTarget]:
+    """Every arm but production, as the restore plan needs it."""
+    return [engines[arm.name].target() for arm in spike.arms if arm.role != "production"]
+
+
+def check(spike: Spike, engines: dict[str, Engine], reporter: Reporter) -> None:
+    """Say every finding; raise Refused when one is blocking. Touches nothing."""
+    blocking: list[Finding] = []
+    for arm in spike.arms:
+        for finding in engines[arm.name].preflight():
+            if finding.level == "blocking":
+                blocking.append(finding)
+            elif finding.level == "warning":
+                reporter.warn(finding.text + (f" ({finding.next_step})" if finding.next_step else ""))
+    if blocking:
+        raise Refused(
+            blocking[0].text if len(blocking) == 1 else f"{len(blocking)} things stand in the way",
+            seen="" if len(blocking) == 1 else "\n".join(finding.text for finding in blocking),
+            production="untouched",
+            next_step="\n".join(dict.fromkeys(finding.next_step for finding in blocking if finding.next_step)),
+        )
+
+
+def gpu_plan(spike: Spike, ledger: Path | None) -> GpuPlan:
+    """Where GPU memory is read: the simulated ledger, nvidia-smi, or nowhere when the spike names no GPU. Raises Refused."""
+    if ledger is not None:
+        plan = GpuPlan("ledger", spike.gpus or [0], str(ledger), {}, spike.restore.gpu_tolerance_mib, spike.restore.gpu_settle)
+    elif spike.gpus:
+        plan = GpuPlan("nvidia-smi", spike.gpus, "", {}, spike.restore.gpu_tolerance_mib, spike.restore.gpu_settle)
+    else:
+        return GpuPlan("none")
+    try:
+        read_usage(plan)
+    except WaybackError as cause:
+        raise Refused(
+            f"the spike names GPUs {spike.gpus}, but their memory cannot be read",
+            seen=str(cause),
+            production="untouched",
+            next_step="install nvidia-smi, or remove `gpus` from the spike file to run without watching GPU memory",
+        ) from cause
+    return plan
+
+
+@dataclass(frozen=True)
+class Sidecars:
+    """Sidecars to stop for the window, and what is to be said about the others."""
+
+    plans: list[SidecarPlan]
+    said: list[str]
+
+
+def find_interfering(spike: Spike, engines: dict[str, Engine]) -> Sidecars:
+    """Containers that could restart production's server. Raises Refused when the spike says ``sidecars: refuse``."""
+    production = spike.production
+    if not isinstance(production.engine, ComposeEngine) or spike.sidecars == "ignore":
+        return Sidecars([], [])
+    from audition.engines.sidecars import find_sidecars  # noqa: PLC0415 - only for containers
+
+    target = engines[production.name].target().container
+    if target is None:
+        raise InternalError(f"{production.name} is no container")
+    try:
+        plans = find_sidecars(target.docker, target.docker_env, target.container_id)
+    except WaybackError as cause:
+        raise Refused(f"sidecars cannot be looked for: {cause}", production="untouched") from cause
+    if plans and spike.sidecars == "refuse":
+        raise Refused(
+            "sidecars could restart the server in the window",
+            seen="\n".join(f"{plan.name}: {plan.why}" for plan in plans),
+            production="untouched",
+            next_step="stop them, or set `sidecars: stop` in the spike file",
+        )
+    return Sidecars(plans, [f"sidecar {plan.name} will be stopped for the window: {plan.why}" for plan in plans])
+
+
+def secret_values(spike: Spike, engines: Iterable[Engine], environ: Mapping[str, str]) -> list[str]:
+    """Values that must appear in no record: API keys, the spike's ``secrets``, variables whose names speak of keys."""
+    found = {engine.endpoint.api_key for engine in engines}
+    wanted = set(spike.secrets) | {arm.endpoint.api_key_env for arm in spike.arms if arm.endpoint.api_key_env}
+    for variables in (environ, *(_variables(engine) for engine in engines)):
+        found |= {value for name, value in variables.items() if name in wanted or SECRET_NAME.search(name)}
+    return sorted(value for value in found if value and len(value) >= _SHORTEST_SECRET)
+
+
+def _variables(engine: Engine) -> Mapping[str, str]:
+    """The variables that an arm's server gets, as far as they are known before a start."""
+    process = engine.target().process
+    if process is not None:
+        return process.env
+    profile = getattr(engine, "profile", None)
+    return dict(profile().variables) if profile is not None else {}
+
+
+def public_spike(spike: Spike, secrets: list[str]) -> str:
+    """The spike as it was run, as JSON without secrets: what ``judge`` reads again. Values of secret variables become ``***``."""
+    data = spike.model_dump(mode="json")
+    for arm in data["arms"]:
+        variables = arm["engine"].get("env") or {}
+        for name in variables:
+            if name in spike.secrets or SECRET_NAME.search(name):
+                variables[name] = MASK
+    text = json.dumps(data, indent=1, ensure_ascii=False)
+    for secret in secrets:
+        text = text.replace(json.dumps(secret, ensure_ascii=False)[1:-1], MASK)
+    return text + "\n"

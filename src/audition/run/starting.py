@@ -1,0 +1,209 @@
+"""One run from a loaded spike to an exit code: prepare, conduct, judge, write records. The verbs `run` and `rehearse` end here."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from audition import __version__
+from audition.errors import (
+    EXIT_GO,
+    EXIT_INCONCLUSIVE,
+    EXIT_INTERNAL,
+    EXIT_NO_GO,
+    EXIT_NOT_RESTORED,
+    AuditionError,
+    BadInput,
+    Refused,
+)
+from audition.judge.load import load_run
+from audition.judge.records import RunRecord
+from audition.judge.result import Result, judge_run
+from audition.report.mask import mask
+from audition.report.writer import write_records
+from audition.run import preparing
+from audition.run.conductor import Conductor, OnPoint, RunEnd, no_point
+from audition.run.folder import RunFolder, write_atomically
+from audition.run.interrupts import Interrupts
+from audition.run.journal import Journal
+from audition.run.leg import LegMeter
+from audition.run.reporter import Reporter
+from audition.run.surroundings import World
+from audition.spike.model import Spike
+from audition.spike.parse import LoadedSpike, resolve
+from audition.swap.plan import make_plan
+from audition.wayback.lock import state_root
+
+RESOLVED = "spike.resolved.json"
+EXIT_OF_VERDICT = {"GO": EXIT_GO, "NO-GO": EXIT_NO_GO, "INCONCLUSIVE": EXIT_INCONCLUSIVE}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run. ``ledger``: the simulated GPUs of a rehearsal; ``records_base``: where a relative records folder begins."""
+
+    rehearsal: bool = False
+    fault: str | None = None
+    quiet: bool = False
+    root: Path | None = None
+    ledger: Path | None = None
+    records_base: Path | None = None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that is over. ``result`` None: it could not be judged, ``problem`` says why."""
+
+    exit_code: int
+    run_dir: Path
+    result: Result | None
+    end: RunEnd
+    problem: str = ""
+
+
+def run_spike(loaded: LoadedSpike, options: Options = Options(), on_point: OnPoint = no_point) -> Finished:
+    """Run a spike to its end. Raises AuditionError only when nothing was touched; otherwise production was restored, or
+    ``exit_code`` is 7."""
+    spike, now = loaded.spike, time.time()
+    date = time.strftime("%Y-%m-%d", time.localtime(now))
+    reporter = Reporter(rehearsal=options.rehearsal, quiet=options.quiet)
+    identity = preparing.new_identity(spike, options.root or state_root(), date)
+    engines = preparing.make_engines(spike, loaded.folder, identity)
+    _window_is_open(loaded, now)
+    preparing.check(spike, engines, reporter)
+    gpu = preparing.gpu_plan(spike, options.ledger)
+    records = resolve(options.records_base or loaded.folder, spike.records.folder)
+    name = f"{spike.name}_rehearsal" if options.rehearsal else spike.name
+    secrets = preparing.secret_values(spike, list(engines.values()), dict(os.environ))
+    sidecars = preparing.find_interfering(spike, engines)
+    for text in sidecars.said:
+        reporter.say(text)
+    try:
+        identity.state_dir.mkdir(parents=True, mode=0o700)
+    except OSError as cause:
+        raise Refused(f"the state folder {identity.state_dir} cannot be made", seen=str(cause)) from cause
+    folder = RunFolder.create(records, name, date)
+    reporter.say(f"records: {folder.path}")
+    interrupts = Interrupts(lambda signal_name, before: reporter.warn(_heard(signal_name, before)))
+    meter = LegMeter(spike, folder, engines, reporter, secrets, options.rehearsal)
+    if options.rehearsal:
+        meter.probe_deadline_s = 20.0
+    world = World(
+        spike,
+        identity=identity,
+        engines=engines,
+        folder=folder,
+        spike_folder=loaded.folder,
+        meter=meter,
+        reporter=reporter,
+        gpu=gpu,
+        sidecars=sidecars.plans,
+        others=lambda: preparing.other_targets(spike, engines),
+    )
+    record = RunRecord(
+        identity.run_id, spike.name, spike.question, options.rehearsal, options.fault, __version__, now,
+        [leg.arm for leg in spike.planned_legs()],
+    )  # fmt: skip
+    folder.write_run(record)
+    write_atomically(folder.path / "spike.yaml", mask(loaded.source, secrets))
+    write_atomically(folder.path / RESOLVED, preparing.public_spike(spike, secrets))
+    conductor = Conductor(
+        spike,
+        steps=make_plan(spike, sidecars=bool(sidecars.plans)),
+        engines=engines,
+        around=world,
+        open_journal=lambda: Journal(identity.state_dir / "journal.sqlite", world.fence),
+        reporter=reporter,
+        interrupts=interrupts,
+        on_point=on_point,
+    )
+    interrupts.install()
+    try:
+        end = conductor.conduct()
+    except AuditionError:
+        _discard(folder, identity.state_dir)
+        raise
+    finally:
+        interrupts.uninstall()
+    return _finish(loaded, options, folder=folder, record=record, end=end, secrets=secrets)
+
+
+def _window_is_open(loaded: LoadedSpike, now: float) -> None:
+    window = loaded.spike.window
+    if window.opens is not None and now < window.opens.timestamp():
+        raise Refused(
+            f"the window opens at {window.opens.isoformat()}", production="untouched", next_step="start audition again then"
+        )
+    if window.closes is None:
+        return
+    slowest = loaded.spike.restore.slowest_cold_start
+    if now >= window.closes.timestamp() - (slowest * 1.5 + 60.0):
+        raise Refused(
+            f"the window closes at {window.closes.isoformat()}: restoring would have to begin before now",
+            seen=f"restoring needs 1.5 times `restore.slowest_cold_start` ({slowest:.0f} s) and 60 s",
+            production="untouched",
+            next_step="agree a longer window",
+        )
+
+
+def _heard(signal_name: str, before: int) -> str:
+    if before == 0:
+        return f"{signal_name}: ending the leg and bringing production back; this takes as long as production's start"
+    return f"{signal_name} again: production is being brought back; this is not cut short"
+
+
+def _discard(folder: RunFolder, state_dir: Path) -> None:
+    """Nothing was touched: leave no run folder and no state behind."""
+    for path in (folder.path, state_dir):
+        for file in sorted(path.rglob("*"), reverse=True):
+            file.rmdir() if file.is_dir() else file.unlink(missing_ok=True)
+        path.rmdir()
+
+
+def _finish(
+    loaded: LoadedSpike, options: Options, *, folder: RunFolder, record: RunRecord, end: RunEnd, secrets: list[str]
+) -> Finished:
+    back = end.restored.verified if end.restored is not None else None
+    record = replace(record, ended_at=time.time(), ended=end.ended, end_reason=mask(end.reason, secrets), production_back=back)
+    try:
+        folder.write_run(record)
+        if end.restored is not None:
+            report = mask(json.dumps(end.restored.to_data(), indent=1), secrets)
+            write_atomically(folder.path / "restore.json", report + "\n")
+        result = judge_folder(folder.path)
+        write_records(folder.path, result[1], result[0], loaded.folder, not options.rehearsal, secrets=secrets)
+    except (AuditionError, OSError) as cause:
+        return Finished(_exit_code(end, None), folder.path, None, end, f"the records could not be written: {cause}")
+    return Finished(_exit_code(end, result[1]), folder.path, result[1], end)
+
+
+def judge_folder(run_dir: Path) -> tuple[Spike, Result]:
+    """The spike as it was run and its result, from the records alone. Raises BadInput when the folder is no run."""
+    run = load_run(run_dir)
+    try:
+        spike = Spike.model_validate_json((run_dir / RESOLVED).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as cause:
+        raise BadInput(f"{run_dir / RESOLVED} cannot be read, so there are no gates to judge by", seen=str(cause)[:500]) from cause
+    return spike, judge_run(run, spike)
+
+
+def _exit_code(end: RunEnd, result: Result | None) -> int:
+    if end.restored is not None and not end.restored.verified:
+        return EXIT_NOT_RESTORED
+    if result is None:
+        return EXIT_INTERNAL
+    if end.error is not None and result.verdict == "INCONCLUSIVE":
+        return EXIT_INTERNAL
+    return EXIT_OF_VERDICT[result.verdict]
+
+
+def shout_not_restored(finished: Finished) -> str:
+    """What a person must read and type when production could not be restored."""
+    report = finished.end.restored
+    if report is None:
+        return ""
+    lines = ["PRODUCTION IS NOT BACK.", *(f"  {problem}" for problem in report.problems), "Type, in this order:"]
+    return "\n".join([*lines, *(f"  {command}" for command in report.manual)])
