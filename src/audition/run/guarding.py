@@ -97,8 +97,8 @@ def arm(plan: RestorePlan, settings: Settings | None = None) -> ArmedGuard:
     settings = settings or Settings()
     folder = Path(plan.state_dir)
     try:
-        digest = state.write_plan(plan)
         application = build()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomic(folder / "guard.pyz", "", 0o600)
         (folder / "guard.pyz").write_bytes(application)
     except OSError as error:
@@ -108,22 +108,31 @@ def arm(plan: RestorePlan, settings: Settings | None = None) -> ArmedGuard:
     try:
         _spawn(plan, theirs, application)
         ours.settimeout(ARM_S)
-        request = {"plan": plan.to_json(), "nonce": nonce, "settings": asdict(settings)}
+        request: dict[str, Any] = {"plan": plan.to_json(), "nonce": nonce, "settings": asdict(settings)}
         ours.sendall(json.dumps(request).encode() + b"\n")
         reply = _read_line(ours)
-        guard = _proved(plan, reply, nonce, digest, ours)
+        guard = _proved(plan, reply, nonce, state.plan_digest(request["plan"]), ours)
         write_atomic(folder / state.GUARD, json.dumps(reply["guard"]))
+        state.write_plan(plan)  # not before a guard holds it: a run that dies earlier has touched nothing and leaves no secrets
         if not guard.confirm():
             raise OSError("it did not answer the confirmation")
     except (OSError, ValueError, KeyError, TypeError) as error:
         ours.close()  # a guard whose proof was not confirmed ends when the channel closes
+        _forget(folder)
         raise _refused(f"it gave no proof: {error!r}; see {folder}/guard.log") from error
     except Refused:
         ours.close()
+        _forget(folder)
         raise
     finally:
         theirs.close()
     return guard
+
+
+def _forget(folder: Path) -> None:
+    """Remove the secrets of a run that was not armed."""
+    with contextlib.suppress(OSError):
+        state.shred(folder)
 
 
 def _proved(plan: RestorePlan, reply: dict[str, Any], nonce: str, digest: str, channel: socket.socket) -> ArmedGuard:
@@ -152,7 +161,7 @@ def _spawn(plan: RestorePlan, channel: socket.socket, application: bytes) -> Non
         with contextlib.ExitStack() as stack:
             log = stack.enter_context(open(Path(plan.state_dir) / "guard.log", "ab"))
             child = subprocess.Popen(
-                [base_python(), "-I", "-S", f"/proc/self/fd/{memory}", "guard", str(channel.fileno()), plan.run_id],
+                [base_python(), "-I", "-S", f"/proc/self/fd/{memory}", "guard", str(channel.fileno()), plan.state_dir],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

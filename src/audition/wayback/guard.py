@@ -42,9 +42,9 @@ class Settings:
 
 
 def log(text: str) -> None:
-    """One line to the guard's log. A log that cannot be written never stops the guard."""
+    """One line to the guard's log: Unix time, local time, text. A log that cannot be written never stops the guard."""
     with contextlib.suppress(OSError, ValueError):
-        print(time.strftime("%Y-%m-%d %H:%M:%S"), text, flush=True)
+        print(f"{time.time():.3f} {time.strftime('%Y-%m-%d %H:%M:%S')} {text}", flush=True)
 
 
 def look(plan: RestorePlan, *, ask: bool = False) -> ServerView:
@@ -76,7 +76,7 @@ class Guard:
         self.deadline = plan.deadline
         self.runner_fd = self._watch()
         self._unread = b""
-        self.confirmed = False  # until the runner has accepted the proof, nothing was touched and the guard may end
+        self.confirmed = False  # until the runner has accepted the proof nothing was touched, and a closed channel ends the guard
 
     def _watch(self) -> int:
         try:
@@ -101,7 +101,8 @@ class Guard:
                 wait_ms = int(min(max(0.0, self.deadline - time.time()), 60.0) * 1000) + 1
             ready = {descriptor for descriptor, _ in poll.poll(wait_ms)}
             if self.runner_fd in ready:
-                return self.act("the runner died") if self.confirmed else 0
+                armed = self.confirmed or (Path(self.plan.state_dir) / state.PLAN).exists()
+                return self.act("the runner died") if armed else 0
             if self.wake in ready and signal.SIGUSR1 in os.read(self.wake, 64):
                 self.end_runner()
                 return self.act("asked by SIGUSR1 to restore now")
@@ -188,7 +189,7 @@ class Guard:
 
     def act(self, why: str) -> int:
         """Restore, again and again within a limit; returns 0 when production is verified, 7 when it is not."""
-        log(f"{why}: acts")
+        log(why)
         tries = self.settings.retries + 1
         for number in range(tries):
             if number:
@@ -211,6 +212,7 @@ class Guard:
             if state.closed(Path(self.plan.state_dir)) and not self.why_not_stand_down():
                 log("the run has ended with production verified: nothing to do")
                 return True
+            log("restore begins")
             report = restore(self.plan, say=log, pace=Pace(**self.settings.pace))  # type: ignore[arg-type]  # tries are whole numbers
             data = report.to_data()
             log(f"restored: {report.verified}; problems: {report.problems}")
@@ -308,7 +310,7 @@ def _detach() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """``guard FD RUN`` | ``restore PLAN`` | ``look PLAN``. Exit codes: 0 verified, 7 not restored, 2 usage."""
+    """``guard FD STATE_DIR`` | ``restore PLAN`` | ``look PLAN``. Exit codes: 0 verified, 7 not restored, 2 usage."""
     if len(arguments) == 3 and arguments[0] == "guard":
         _detach()
         return serve(socket.socket(fileno=int(arguments[1])))

@@ -20,6 +20,7 @@ from audition.wayback.plan import ProcessRef
 from audition.wayback.proctable import is_alive, own_ref
 from audition.wayback.server import WaybackError
 
+PEEK_S = 0.3  # a look by `audition status` holds a free lock for an instant, which must not make a start fail
 _HELD: set[int] = set()
 
 
@@ -153,7 +154,7 @@ def acquire(
     locked.
     """
     holder = Holder(run_id, spike, role, own_ref(), time.time(), deadline, fence)
-    until = time.monotonic() + wait_s
+    until = time.monotonic() + max(wait_s, PEEK_S)
     held: list[int] = []
     notes: list[str] = []
     try:

@@ -101,6 +101,7 @@ class Restoring:
         self.done = replace(self.done, **changes)
 
 
+_PACE = Pace()
 Effect = Callable[[Restoring, Step], str]
 """Does one step and returns what came of it; raises WaybackError when it failed."""
 
