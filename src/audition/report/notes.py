@@ -39,7 +39,7 @@ def insert_entry(text: str, heading: str, entry: str, run_id: str) -> str:
     if head and not head[-1].endswith(("\n", "\r")):
         head[-1] += newline
     before = [newline] if head[-1].strip() else []
-    after = [newline] if rest else []
+    after = [newline] if rest and rest[0].strip() else []
     return "".join([*head, *before, *block, *after, *rest])
 
 

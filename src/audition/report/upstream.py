@@ -94,9 +94,9 @@ def _arguments(arm: Arm, facts: dict[str, Any], *, rehearsal: bool) -> str:
     if rehearsal:
         return " ".join(arm.simulated.args) or "not recorded"
     if isinstance(arm.engine, ProcessEngine):
-        return " ".join(arm.engine.command)
+        return " ".join(arm.engine.command) or "not recorded"
     if isinstance(arm.engine, SimulatedEngine):
-        return " ".join(arm.engine.args)
+        return " ".join(arm.engine.args) or "not recorded"
     return "not recorded"
 
 

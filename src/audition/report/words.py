@@ -35,6 +35,11 @@ def number(value: float) -> str:
     return text if "e" not in text else f"{value:.6f}".rstrip("0").rstrip(".")
 
 
+def percent(share: float) -> str:
+    """A share as a percentage with one decimal below ten: ``4.2 %``, ``28 %``."""
+    return f"{100 * share:.{1 if abs(share) < 0.1 else 0}f} %"
+
+
 def instant(at: float | None) -> str:
     """An instant in UTC to the second; ``not recorded`` when there is none."""
     return "not recorded" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -137,12 +142,12 @@ def noise_lines(result: Result) -> list[str]:
     for workload in workloads_of(result):
         for noise in (n for n in result.noise if n.workload == workload and n.metric == "output_tok_s"):
             values = ", ".join(number(v) for v in noise.values)
-            lines.append(f"{workload}: legs of {noise.arm} differ by {noise.spread:.0%} in output_tok_s ({values}).")
+            lines.append(f"{workload}: legs of {noise.arm} differ by {percent(noise.spread)} in output_tok_s ({values}).")
         for c in (c for c in result.comparisons if _is(c, result, workload, "output_tok_s", "")):
             if c.detectable_ratio is not None:
                 least = c.detectable_ratio - 1
                 lines.append(
-                    f"{workload}: a true difference of {least:.0%} or more would have been found (80 % power, 95 % confidence)."
+                    f"{workload}: a true difference of {percent(least)} or more would have been found (80 % power, 95 % confidence)."
                 )
     return lines
 

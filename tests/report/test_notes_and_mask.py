@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audition.report.mask import MASK, mask
+from audition.report.notes import insert_entry, marker
+
+TEXT = "# Notes\n\n## Spec dec\n\nold entry\n\n### Sub\n\nmore\n\n## Next\n\nend\n"
+
+
+def test_the_entry_goes_to_the_end_of_its_section() -> None:
+    new = insert_entry(TEXT, "## Spec dec", "fresh\nlines", "r1")
+    assert new == TEXT.replace("more\n\n", f"more\n\n{marker('r1')}\nfresh\nlines\n\n")
+
+
+def test_never_twice_for_one_run_but_again_for_another() -> None:
+    once = insert_entry(TEXT, "Spec dec", "fresh", "r1")
+    assert insert_entry(once, "Spec dec", "changed", "r1") == once
+    twice = insert_entry(once, "Spec dec", "second", "r2")
+    assert twice.index("fresh") < twice.index("second") < twice.index("## Next")
+
+
+def test_a_missing_heading_is_made_at_the_end() -> None:
+    assert insert_entry("", "Spec dec", "e", "r") == f"## Spec dec\n\n{marker('r')}\ne\n"
+    assert insert_entry("x", "# Top", "e", "r") == f"x\n\n# Top\n\n{marker('r')}\ne\n"
+
+
+def test_headings_inside_code_are_not_headings() -> None:
+    text = "```\n## Spec dec\n```\n\n## Spec dec\n\nreal\n"
+    assert insert_entry(text, "## Spec dec", "e", "r").endswith(f"real\n\n{marker('r')}\ne\n")
+
+
+def test_line_ends_of_the_file_are_kept() -> None:
+    new = insert_entry("## A\r\n\r\nx\r\n\r\n## B\r\n", "A", "e\nf", "r")
+    assert new == f"## A\r\n\r\nx\r\n\r\n{marker('r')}\r\ne\r\nf\r\n\r\n## B\r\n"
+
+
+@given(st.lists(st.sampled_from(["# A", "## B", "text", "", "```", "- item", "## C  "]), max_size=30), st.booleans())
+def test_nothing_else_is_touched(lines: list[str], ends: bool) -> None:
+    text = "\n".join(lines) + ("\n" if ends and lines else "")
+    new = insert_entry(text, "## B", "ENTRY", "run-1")
+    rest = [line for line in new.splitlines() if line not in ("ENTRY", marker("run-1"))]
+    assert [x for x in rest if x.strip() and x.strip() != "## B"] == [x for x in lines if x.strip() and x.strip() != "## B"]
+    assert new.count("ENTRY") == 1
+
+
+SECRETS = [
+    "hf_AbCdEfGhIjKlMnOpQrStUv",
+    "sk-proj-abcdefghijklmnop1234",
+    "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
+    "AKIAIOSFODNN7EXAMPLE",
+]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_what_looks_like_a_key_is_masked(secret: str) -> None:
+    assert secret not in mask(f"before {secret} after")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--api-key s3cr3tvalue",
+        "--api-key=s3cr3tvalue",
+        "VLLM_API_KEY=s3cr3tvalue",
+        '"api_key": "s3cr3tvalue"',
+        "'password': 's3cr3tvalue'",
+        "HF_TOKEN=s3cr3tvalue",
+        "Authorization: Bearer s3cr3tvalue",
+        "http://user:s3cr3tvalue@proxy:8080/",
+        json.dumps({"line": '{"api_key": "s3cr3tvalue"}'}),
+    ],
+)
+def test_named_values_are_masked(text: str) -> None:
+    assert "s3cr3tvalue" not in mask(text)
+    assert mask(mask(text)) == mask(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "max_tokens: 256, 322000 tokens, pad_token: 0",
+        "--model cyankiwi/Qwen3.6-35B-A3B-AWQ-4bit --max-model-len 131072",
+        '"api_key": null, "secrets": []',
+        "basic completion works; the bearer of this note",
+        "sha256:" + "ab" * 32,
+    ],
+)
+def test_ordinary_text_is_left_alone(text: str) -> None:
+    assert mask(text) == text
+
+
+@given(st.text(min_size=4, max_size=30), st.text(max_size=50), st.text(max_size=50))
+def test_a_known_secret_never_survives(secret: str, before: str, after: str) -> None:
+    if secret in MASK * 20:
+        return
+    assert secret not in mask(before + secret + after, [secret]).replace(MASK, "\x00")
+    assert json.dumps(secret)[1:-1] not in mask(json.dumps(before + secret + after), [secret]).replace(MASK, "\x00")
