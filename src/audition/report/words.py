@@ -146,9 +146,7 @@ def noise_lines(result: Result) -> list[str]:
         for c in (c for c in result.comparisons if _is(c, result, workload, "output_tok_s", "")):
             if c.detectable_ratio is not None:
                 least = c.detectable_ratio - 1
-                lines.append(
-                    f"{workload}: a true difference of {percent(least)} or more would have been found (80 % power, 95 % confidence)."
-                )
+                lines.append(f"{workload}: a true difference of {percent(least)} or more would have been found (power 80 %).")
     return lines
 
 
