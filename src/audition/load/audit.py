@@ -32,8 +32,8 @@ TEMPLATE_TOKENS = 32
 """Tokens in front of the salt that every request shares (chat template, default system prompt), rounded up to two blocks of 16."""
 
 WARM_NOTE_SHARE, WARM_VOID_SHARE = 0.10, 0.50
-"""Prefix hits beyond the template, as a share of the prompt tokens looked up. A warm prefix cache raised throughput by 86 %
-(vllm#52884); when half of the prompts came from the cache, the time to first token says nothing about prefill."""
+"""Prefix hits beyond the template, as a share of the prompt tokens beyond the template. A warm cache raised throughput by 86 % in
+vllm#52884; when half of the prompts came from the cache, the time to first token says nothing about prefill."""
 
 FEW_PER_USER = 3
 """Requests for each user below which the steady window rests on the first answers alone. Own choice."""
@@ -162,9 +162,10 @@ def _agreement(evidence: Evidence, made: float) -> list[Caveat]:
 
 def _prefix(evidence: Evidence, counters: dict[str, float]) -> list[Caveat]:
     hits, queries = counters.get(PREFIX_HITS, 0.0), counters.get(PREFIX_QUERIES, 0.0)
-    surplus = hits - TEMPLATE_TOKENS * len(evidence.records)
-    if queries <= 0 or surplus <= WARM_NOTE_SHARE * queries:
+    template = TEMPLATE_TOKENS * len(evidence.records)
+    surplus, own = hits - template, max(queries - template, 1.0)
+    if queries <= 0 or surplus <= WARM_NOTE_SHARE * own:
         return []
-    effect = "void" if surplus > WARM_VOID_SHARE * queries else "note"
+    effect = "void" if surplus > WARM_VOID_SHARE * own else "note"
     text = f"{hits:.0f} of {queries:.0f} prompt tokens came from the prefix cache although every prompt was salted"
     return [Caveat("prefix-cache-warm", effect, text)]  # type: ignore[arg-type]

@@ -152,7 +152,7 @@ class StreamReader:
             return True
         try:
             json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
         return True
 

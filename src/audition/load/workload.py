@@ -180,7 +180,7 @@ class _Run:
         mark = salt(self.leg_salt, workload.name, this.phase)[1:-2]
         while True:
             index = this.pacer.next_index(user, time.monotonic() - this.t0)
-            if index is None:
+            if index is None or self.watch.ended.is_set():
                 return
             prompt = order[index]
             messages = salted_messages(prompt, salt(self.leg_salt, workload.name, this.phase, index))
