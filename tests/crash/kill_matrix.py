@@ -59,7 +59,7 @@ def restore_delay(here: World) -> float | None:
         return None
     for log in (here.folder / "state").glob("runs/*/guard.log"):
         for line in log.read_text(errors="replace").splitlines():
-            if "restore begins" in line:
+            if "the runner died: acts" in line:
                 return float(line.split()[0]) - float(struck.read_text())
     return None
 

@@ -69,8 +69,9 @@ def engine_pids(folder: Path) -> list[int]:
 
 
 def guard_pids(folder: Path) -> list[int]:
-    """Guards of this trial."""
-    return [pid for pid, line, _ in process_lines() if str(folder) in line and "guard" in line]
+    """Live guards of this trial: they write who they are before anything is touched, and name the run in their command line."""
+    runs = [run.name for run in (folder / "state" / "runs").glob("*")]
+    return [pid for pid, line, _ in process_lines() if " guard " in line and any(run in line for run in runs)]
 
 
 def driver_pids(folder: Path) -> list[int]:

@@ -44,20 +44,20 @@ class StreamEvent:
 
 
 def pack_events(events: list[StreamEvent]) -> str:
-    """Events as base85 of rows of 7 bytes: microseconds since the last event (u32), tokens (u16, 65535 = unknown), kind (u8)."""
+    """Events as base64 of rows of 7 bytes: microseconds since the last event (u32), tokens (u16, 65535 = unknown), kind (u8)."""
     rows, previous = bytearray(), 0
     for event in events:
         at = round(event.at * 1e6)
         gap = min(max(at - previous, 0), 0xFFFFFFFF)
         previous += gap
         rows += struct.pack("<IHB", gap, 65535 if event.tokens is None else min(event.tokens, 65534), event.kind)
-    return base64.b85encode(bytes(rows)).decode("ascii")
+    return base64.b64encode(bytes(rows)).decode("ascii")
 
 
 def unpack_events(text: str) -> list[StreamEvent]:
     """The inverse of ``pack_events``, to the microsecond. Raises ValueError or struct.error on anything else."""
     out, at = [], 0
-    for gap, tokens, kind in struct.iter_unpack("<IHB", base64.b85decode(text)):
+    for gap, tokens, kind in struct.iter_unpack("<IHB", base64.b64decode(text, validate=True)):
         at += gap
         out.append(StreamEvent(at / 1e6, None if tokens == 65535 else tokens, kind))
     return out

@@ -1,0 +1,25 @@
+"""``audition setup``: the units that bring production back at boot and watch the deadline."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command("setup")
+@click.option("--yes", is_flag=True, help="Install without asking; the units are shown all the same.")
+@click.option("--json", "as_json", is_flag=True, help="Print the units as JSON and install nothing.")
+def command(yes: bool, as_json: bool) -> int:
+    """Show the systemd units that run `audition recover` at boot and at the deadline; install them only on yes.
+
+    Run it once, outside any window. Without systemd it says so, and what is lost.
+    """
+    from audition.cli.setup_cmd import plan_setup, setup, systemd_runs  # noqa: PLC0415 - lazily: only when the verb runs
+
+    if as_json:
+        planned = plan_setup()
+        body = {"systemd": systemd_runs(), "folder": str(planned.folder), "units": planned.units, "command": planned.command}
+        click.echo(json.dumps(body, indent=1))
+        return 0
+    return setup(say=click.echo, confirm=lambda text: yes or click.confirm(text, default=False))
