@@ -50,11 +50,12 @@ class Answer:
 
 
 class Asker:
-    """Asks one server. ``deadline_s``: longest wait for one answer."""
+    """Asks one server. ``deadline_s``: longest wait for one answer; after one that was not met nothing more is asked."""
 
     def __init__(self, endpoint: Endpoint, deadline_s: float) -> None:
         self._endpoint, self._deadline = endpoint, deadline_s
         self._template_options = True
+        self._hangs = False
 
     async def ask(
         self, messages: list[Message] | str, *, max_tokens: int, thinking: bool = False, stream: bool = False, **body: Any
@@ -74,7 +75,10 @@ class Asker:
         return answer
 
     async def _send(self, body: Message, stream: bool) -> Answer:
+        if self._hangs:
+            return Answer(failure=f"not asked: an earlier question got no answer within {self._deadline:g} s", absent=True)
         exchange = await fetch(self._endpoint, "POST", _PATH, body, deadline_s=self._deadline)
+        self._hangs = exchange.outcome in ("stalled", "deadline")
         if exchange.outcome != "ok":
             status = f"HTTP {exchange.status}: " if exchange.status else ""
             absent = exchange.outcome in ("refused", "cancelled")

@@ -9,17 +9,24 @@ from audition.probes.text import MIN_WORDS, contains, degenerate, language_of, w
 _SHORT, _LONG = 64, 320  # tokens of an exact answer with some politeness around it, and of six sentences
 
 
+def _cut(problems: list[str], answer: Answer, seen: Transcript) -> ProbeRecord:
+    """The record when the rest cannot be asked: what was wrong before still counts."""
+    passed = False if problems else None
+    return ProbeRecord("canary", passed, "; ".join([*problems, f"no server answered: {answer.failure}"]), seen.text())
+
+
 async def canary(asker: Asker) -> ProbeRecord:
     """Exact answers at temperature 0, and a text in English and in French with the server's own sampling.
 
     Fails on a wrong exact answer, on repeated 4-grams, on a wall of one character, and on the wrong language.
     """
-    seen, problems = Transcript(), []
+    seen = Transcript()
+    problems: list[str] = []
     for row in questions()["canary"]["exact"]:
         answer = await asker.ask(row["ask"], max_tokens=_SHORT, temperature=0)
         seen.add(row["id"], answer)
         if answer.absent:
-            return ProbeRecord("canary", None, f"no server answered: {answer.failure}", seen.text())
+            return _cut(problems, answer, seen)
         if wrong := answer.failure or degenerate(answer.content):
             problems.append(f"{row['id']}: {wrong}")
         elif not contains(answer.content, row["accept"]):
@@ -28,7 +35,7 @@ async def canary(asker: Asker) -> ProbeRecord:
         answer = await asker.ask(row["ask"], max_tokens=_LONG)
         seen.add(row["id"], answer)
         if answer.absent:
-            return ProbeRecord("canary", None, f"no server answered: {answer.failure}", seen.text())
+            return _cut(problems, answer, seen)
         if wrong := text_problem(answer, row["language"]):
             problems.append(f"{row['id']}: {wrong}")
     detail = "; ".join(problems) or "exact answers, no repetition, the right languages"
