@@ -18,7 +18,10 @@ from typing import Any
 MODEL = "acme/Qwen3.6-35B-A3B"
 NAME = "qwen"
 MTP3 = ("--speculative-config", '{"method":"mtp","num_speculative_tokens":3}')
-FAST = {"boot_s": 0.1, "step_base_ms": 2.0, "step_per_seq_ms": 0.1, "draft_ms": 0.1, "draft_per_seq_ms": 0.02}
+FAST = {
+    "boot_s": 0.1, "step_base_ms": 1.5, "step_per_seq_ms": 0.1, "draft_ms": 0.1, "draft_per_seq_ms": 0.02,
+    "answer_tokens": 80, "thinking_tokens": 50,
+}  # fmt: skip
 
 
 def free_port() -> int:

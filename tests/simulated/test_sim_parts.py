@@ -10,12 +10,16 @@ import pytest
 
 from audition.simulated.answers import Ask, Script, arithmetic, choose_tools, compose, exact_answer
 from audition.simulated.arguments import ArgumentsError, SpeculativeError, parse_arguments
+from audition.simulated.bootlog import kv_lines
 from audition.simulated.faults import FAULT_KINDS, FAULT_PARAMETERS, FaultError, parse_faults
 from audition.simulated.kv import KvCache, PrefixCache
+from audition.simulated.recall import recall
 from audition.simulated.schema import instance
+from audition.simulated.serving import prefix_caching
 from audition.simulated.settings import Settings, SettingsError, load_settings, parse_settings
 from audition.simulated.timing import accepted_drafts, step_seconds
 from audition.simulated.tokens import render_chat, split_tokens
+from audition.simulated.vocabulary import ENGLISH, FRENCH, language_of
 
 
 def ask(**values: object) -> Ask:
@@ -201,6 +205,21 @@ def test_prompts_with_one_right_answer_get_it(prompt: str, answer: str | None) -
     assert exact_answer(prompt, {}) == answer
 
 
+def test_a_fact_stated_earlier_is_recalled() -> None:
+    notes = "\n".join(f"Note {n}: shelf {n} holds {n * 3} letters." for n in range(200))
+    fact = "Note: the code word for the north archive is marigold-58."
+    question = "Which code word is given in the notes above for the north archive? Answer with the code word only."
+    assert recall(f"{notes}\n{fact}\n{notes}\n\n{question}") == "marigold-58"
+    assert recall("My cat is called Biscuit and is shy.\nWhat is my cat called? Answer with the name only.") == "Biscuit"
+    assert recall("My dog is called Rex.\nWhat is the capital of Peru? Answer with one word only.") is None
+    assert recall("My dog is called Rex. Tell me a story.") is None
+
+
+def test_french_questions_get_french_words() -> None:
+    assert language_of("En cinq phrases, décris ce que l'on voit dans un village.") is FRENCH
+    assert language_of("Translate into French: The last train is late.") is ENGLISH
+
+
 def test_configured_answers_come_first() -> None:
     assert exact_answer("What is 1 + 1? (probe 9)", {"PROBE 9": "two"}) == "two"
     assert arithmetic("3 / 0") == "Division by zero has no answer."
@@ -258,6 +277,26 @@ def test_prefix_cache_forgets_the_oldest() -> None:
     cache.remember(second)
     assert cache.lookup(first, 96) == 0
     assert cache.lookup(second, 96) == 80
+
+
+@pytest.mark.parametrize(("version", "lines"), [("0.20.0", 2), ("0.27.1", 2), ("0.28.0", 1)])
+def test_kv_size_stands_on_two_lines_then_on_one(version: str, lines: int) -> None:
+    settings = Settings(version=version, kv_tokens=322_000, kv_logged_tokens=2_030_000)
+    texts = [line.text for line in kv_lines(settings, 32_768)]
+    assert len(texts) == lines
+    logged = "2,030,000" if version == "0.20.0" else "322,000"  # up to 0.20.0 the figure came from another formula
+    assert ", ".join(texts) == (
+        f"GPU KV cache size: {logged} tokens, Maximum concurrency for 32,768 tokens per request: 9.83x"
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "flags", "expected"),
+    [("0.27.1", [], False), ("0.27.1", ["--enable-prefix-caching"], True), ("0.28.0", [], True),
+     ("0.28.0", ["--no-enable-prefix-caching"], False)],
+)  # fmt: skip
+def test_prefix_caching_default_follows_the_release(version: str, flags: list[str], expected: bool) -> None:
+    assert prefix_caching(parse_arguments(["m", *flags], {}), Settings(version=version)) is expected
 
 
 def test_kv_blocks() -> None:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from audition.simulated.recall import recall
 from audition.simulated.schema import instance
 from audition.simulated.settings import Settings
 from audition.simulated.tokens import split_tokens
-from audition.simulated.vocabulary import DEGENERATE, Sentences
+from audition.simulated.vocabulary import DEGENERATE, Sentences, language_of
 
 ENDLESS = 1 << 40  # tokens; a segment that only the request's limit ends
 _SUM = re.compile(r"(-?\d+(?:\.\d+)?)\s*(\+|-|−|\*|×|x|/|÷|plus|minus|times)\s*(-?\d+(?:\.\d+)?)")
@@ -107,6 +108,7 @@ class Ask:
     tool_calls: Sequence[tuple[str, str]] = field(default_factory=tuple)  # name, arguments as JSON
     exact: str | None = None  # required text of the answer (structured output)
     tool_result: str = ""
+    said: str = ""  # everything the user has written, the last message included
 
 
 def _number(text: str) -> int | float:
@@ -165,7 +167,7 @@ def compose(settings: Settings, ask: Ask, key: str, degenerate: bool = False) ->
     key: the rendered prompt, plus whatever makes a sampled request different from the next.
     """
     rng = Random(f"{settings.seed}\x00{key}")
-    prose: Callable[[], str] = (lambda: DEGENERATE) if degenerate else Sentences(rng)
+    prose: Callable[[], str] = (lambda: DEGENERATE) if degenerate else Sentences(rng, language_of(ask.last_user))
     segments = []
     if ask.thinking:
         length = natural_length(rng, settings.thinking_tokens)
@@ -174,8 +176,8 @@ def compose(settings: Settings, ask: Ask, key: str, degenerate: bool = False) ->
         else:
             segments += [Segment("content", [], length, prose), Segment("content", ["\n", "</think>", "\n\n"])]
         if not degenerate:
-            prose = Sentences(rng)
-    exact = ask.exact if ask.exact is not None else exact_answer(ask.last_user, settings.answers)
+            prose = Sentences(rng, language_of(ask.last_user))
+    exact = ask.exact if ask.exact is not None else exact_answer(ask.last_user, settings.answers) or recall(ask.said)
     finish = "stop"
     if degenerate:
         segments.append(Segment("content", [], ENDLESS, prose))

@@ -260,13 +260,10 @@ class Application:
         await self._json(send, 200, {"state": self.park.state})
 
 
-def stop_everything(engine: Engine, reason: str | None) -> None:
-    """End every unfinished request: with an error event, or (no reason) by dropping its connection."""
+def stop_everything(engine: Engine, finish: str) -> None:
+    """End every unfinished request with vLLM's error event (or a 500); the truth log calls its end `finish`."""
     for job in engine.jobs():
-        if reason is None:
-            job.sink.cut()
-        else:
-            job.sink.fail(reason)
+        job.sink.fail(DEAD, finish)
         engine.abort(job)
 
 

@@ -24,6 +24,7 @@ CORE_AT = "Initializing a V1 LLM engine"
 MEMORY_AT = "world_size="
 KV_AT = "Available KV cache memory"
 CONCURRENCY_AT = "Maximum concurrency for"
+LOOPBACK = ("localhost", "::1")
 HOLD_S = 3600.0 * 24  # a hanging boot sleeps in pieces of this length
 
 
@@ -44,28 +45,22 @@ class Booted:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Bind the port early, as vLLM does, without listening yet. Raises BootFailed when it is taken."""
+    """Bind the port early, as vLLM does, without listening yet. Raises BootFailed when it is taken.
+
+    The simulation is reachable from this machine only: any other address becomes 127.0.0.1.
+    """
+    host = host if host in LOOPBACK or host.startswith("127.") else "127.0.0.1"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        if port:
-            # Linux lets two sockets bind one port with SO_REUSEADDR until one listens; a connection tells.
-            _refuse_listened(family, host, port)
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
         fail(bootfail.port_in_use(host, port))
         raise BootFailed(1) from error
     return listener
-
-
-def _refuse_listened(family: int, host: str, port: int) -> None:
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.settimeout(0.5)
-        if probe.connect_ex((host, port)) == 0:
-            raise OSError(errno.EADDRINUSE, "Address already in use")
 
 
 class Boot:

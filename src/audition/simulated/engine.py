@@ -35,11 +35,8 @@ class Sink(Protocol):
     def deliver(self, parts: list[Part], tokens: int, planned: float, finish: str | None) -> None:
         """Take the tokens of one step; `finish` is the finish_reason when they are the last."""
 
-    def fail(self, message: str) -> None:
-        """The engine cannot go on with this request."""
-
-    def cut(self) -> None:
-        """Drop the connection."""
+    def fail(self, message: str, finish: str = "error") -> None:
+        """The engine cannot go on with this request; `finish` is how the truth log calls its end."""
 
 
 class Job:

@@ -212,6 +212,7 @@ def read_chat(body: Mapping[str, Any], arguments: ServeArguments, limits: Limits
         tool_calls=tuple(calls),
         exact=_structured(body, last_user),
         tool_result=content_text(messages[-1].get("content")) if answered else "",
+        said="\n".join(users),
     )
     return Completion(ask, prompt, prompt_tokens, True, stream, include, continuous, _stops(body), greedy, seed)
 

@@ -124,7 +124,7 @@ class Serving:
                 await self.engine.drained.wait()
 
     def _end(self) -> None:
-        stop_everything(self.engine, None)
+        stop_everything(self.engine, "abort")
         self.server.should_exit = True
 
     def _on_core_death(self, watch: int) -> None:
@@ -142,7 +142,7 @@ class Serving:
         log("APIServer", own, "ERROR", "async_llm.py:744", f"vllm.v1.engine.exceptions.EngineDeadError: {DEAD}")
         self.app.dead = True
         self.engine.pause()
-        stop_everything(self.engine, DEAD)
+        stop_everything(self.engine, "error")
         asyncio.get_running_loop().call_later(0.3, self._shut)
 
     def _shut(self) -> None:

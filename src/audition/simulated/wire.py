@@ -38,6 +38,8 @@ class TruthLog:
     """Appends one JSON line for each request at its end; an empty path keeps none."""
 
     def __init__(self, path: str) -> None:
+        if path:
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644) if path else None
 
     def write(self, entry: dict[str, Any]) -> None:
@@ -79,12 +81,6 @@ class Channel:
             await self._send(self._backlog[0])
             del self._backlog[0]
         self._drainer = None
-
-    def cut(self) -> None:
-        """Close the connection at once, without ending the response."""
-        transport = getattr(self._cycle, "transport", None)
-        if transport is not None:
-            transport.abort()
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,17 +242,12 @@ class StreamedAnswer(Answer):
         self.record(finish, True)  # before the end, so that a client that has seen the end finds the truth
         self.channel.write(DONE, last=True)
 
-    def fail(self, message: str) -> None:
-        """An error event inside the 200 response, then the end, as vLLM does when its engine dies."""
+    def fail(self, message: str, finish: str = "error") -> None:
+        """An error event inside the 200 response, then the end, as vLLM does when its engine dies or it shuts down."""
         error = {"error": {"message": message, "type": "InternalServerError", "param": None, "code": 500}}
         self.channel.write(b"data: " + json.dumps(error).encode() + b"\n\n")
-        self.record("error", True)
+        self.record(finish, True)
         self.channel.write(DONE, last=True)
-
-    def cut(self) -> None:
-        """Drop the connection in the middle."""
-        self.channel.cut()
-        self.record("abort", True)
 
 
 class WholeAnswer(Answer):
@@ -315,16 +306,11 @@ class WholeAnswer(Answer):
             "prompt_logprobs": None, "kv_transfer_params": None,
         }  # fmt: skip
 
-    def fail(self, message: str) -> None:
+    def fail(self, message: str, finish: str = "error") -> None:
         """Answer 500."""
         error = {"error": {"message": message, "type": "InternalServerError", "param": None, "code": 500}}
-        self.record("error", False)
+        self.record(finish, False)
         respond(self.send, self.channel, 500, error)
-
-    def cut(self) -> None:
-        """Drop the connection without an answer."""
-        self.channel.cut()
-        self.record("abort", False)
 
 
 def respond(send: Send, channel: Channel, status: int, value: object) -> None:
