@@ -1,0 +1,48 @@
+"""The contract of engines, kept by the compose engine against a real Docker engine: the same tests, another bench."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from factories import Bench
+from test_engine_contract import *  # noqa: F403 - every test of the contract, run here with the bench below
+
+from audition.engines.base import Engine
+from audition.engines.compose import ComposeEngine
+from engines.compose_world import World
+from environments.docker_engine import DockerEngine
+from wayback.tiny_world import free_port
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
+
+
+def compose_bench(docker: DockerEngine, folder: Path) -> Bench:
+    """Candidates of compose profiles, each with a port and a folder of its own."""
+
+    def build(*options: str, silence_s: float = 30.0) -> Engine:
+        port = free_port()
+        place = folder / str(port)
+        place.mkdir()
+        world = World(docker, place, port)
+        world.write("candidate.yml", more="".join(f', "{word}"' for word in options))
+        arm = world.arm("candidate")
+        arm = arm.model_copy(update={"boot": arm.boot.model_copy(update={"silence": silence_s})})
+        return ComposeEngine(arm, world.folder, world.state, world.run_id, production=False, environ=world.env)
+
+    return Bench(
+        good=build,
+        crashing=lambda: build("--exit-at-boot", "3"),
+        hanging=lambda: build("--hang-at-boot", silence_s=1.0),
+        wrong_model=lambda: build("--model", "another"),
+        crash_code=3,
+    )
+
+
+@pytest.fixture
+def bench(docker: DockerEngine, tmp_path: Path) -> Iterator[Bench]:
+    made = replace(compose_bench(docker, tmp_path), engines=[])
+    yield made
+    made.clean()
