@@ -17,6 +17,16 @@ from audition.simulated.metrics import (
 from audition.simulated.protocol import Limits
 from audition.simulated.settings import Settings
 
+WAITING_HELP = (
+    "Number of waiting requests by reason. Reason labels: 'capacity' = waiting for scheduling capacity; 'deferred' = "
+    "deferred by transient constraints (LoRA budget, KV transfer, blocked status). Sum of all reasons equals "
+    "vllm:num_requests_waiting."
+)
+SLEEP_HELP = (
+    "Engine sleep state; awake = 0 means engine is sleeping; awake = 1 means engine is awake; weights_offloaded = 1 means "
+    "sleep level 1; discard_all = 1 means sleep level 2."
+)
+
 
 def _cache_config(
     out: Exposition, engine: Engine, arguments: ServeArguments, settings: Settings, max_model_len: int
@@ -33,7 +43,8 @@ def _cache_config(
     if settings.release >= (0, 24):
         labels["kv_cache_size_tokens"] = str(settings.kv_tokens)
         labels["kv_cache_max_concurrency"] = str(settings.kv_tokens / max_model_len)
-    out.gauge("vllm:cache_config_info", "Information of the LLMEngine CacheConfig", [(labels, 1.0)])
+    labels["engine"] = "0"
+    out.plain("vllm:cache_config_info", "gauge", "Information of the LLMEngine CacheConfig", [(labels, 1.0)])
 
 
 def metrics_text(engine: Engine, arguments: ServeArguments, settings: Settings, limits: Limits) -> str:
@@ -50,12 +61,12 @@ def metrics_text(engine: Engine, arguments: ServeArguments, settings: Settings, 
     out.gauge("vllm:num_requests_waiting", "Number of requests waiting to be processed.", [({}, waiting)])
     if release >= (0, 20):
         out.gauge(
-            "vllm:num_requests_waiting_by_reason", "Number of requests waiting to be processed by reason.",
+            "vllm:num_requests_waiting_by_reason", WAITING_HELP,
             [({"reason": "capacity"}, waiting), ({"reason": "deferred"}, 0)],
         )  # fmt: skip
     if release >= (0, 12):
         out.gauge(
-            "vllm:engine_sleep_state", "Engine sleep state; awake = 0 means engine is sleeping; awake = 1 means engine is awake.",
+            "vllm:engine_sleep_state", SLEEP_HELP,
             [({"sleep_state": "awake"}, 1), ({"sleep_state": "weights_offloaded"}, 0), ({"sleep_state": "discard_all"}, 0)],
         )  # fmt: skip
     cache_metrics(out, metrics, engine.kv.usage, release)
