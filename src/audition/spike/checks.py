@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -68,7 +69,7 @@ class _View:
                 return None
             names = [self.production, self.candidate, self.production, self.candidate, self.production]
             return [(("legs", index), name, None) for index, name in enumerate(names)]
-        if not isinstance(written, list):
+        if not isinstance(written, list) or not written:
             return None
         legs: list[tuple[Path, str, list[str] | None]] = []
         for index, leg in enumerate(written):
@@ -161,7 +162,9 @@ def _arms(view: _View) -> Iterator[Problem]:
 
 
 def _engines(view: _View) -> Iterator[Problem]:
-    kinds = {arm.get("role"): arm["engine"].get("kind") for _, arm in view.arms if isinstance(arm.get("engine"), dict)}
+    kinds = [
+        arm["engine"].get("kind") for _, arm in view.arms if isinstance(arm.get("engine"), dict) and arm.get("role") == "production"
+    ]
     for path, arm in view.arms:
         engine = arm.get("engine")
         if not isinstance(engine, dict):
@@ -170,8 +173,8 @@ def _engines(view: _View) -> Iterator[Problem]:
             if arm.get("role") == "production":
                 said = "production already has its own name; `production` is a choice for the other arms"
                 yield view.document.problem((*path, "engine", "container_name"), said, "leave the key out")
-            elif kinds.get("production") in ("process", "simulated"):
-                said = f"production is no container here (engine kind {kinds['production']}), so there is no name to take"
+            elif len(kinds) == 1 and kinds[0] in ("process", "simulated"):
+                said = f"production is no container here (engine kind {kinds[0]}), so there is no name to take"
                 yield view.document.problem((*path, "engine", "container_name"), said, "write `own`")
 
 
@@ -189,7 +192,8 @@ def _endpoints(view: _View) -> Iterator[Problem]:
             good, secret = False, False
         if secret:
             said = "an address must not hold a user name or password"
-            yield view.document.problem((*path, "endpoint", "url"), said, "name a variable in `api_key_env`")
+            problem = view.document.problem((*path, "endpoint", "url"), said, "name a variable in `api_key_env`")
+            yield replace(problem, secret=True)
         elif not good:
             said = f"expected an address with a host and a port from 1 to 65535, found {say(url)}"
             yield view.document.problem((*path, "endpoint", "url"), said, "for example http://127.0.0.1:5002")
@@ -248,7 +252,7 @@ def _gate_names(view: _View, path: Path, gate: dict[str, Any]) -> Iterator[Probl
     yield from view.unknown((*path, "ratio_to"), "arm", gate.get("ratio_to"), view.arm_names)
     yield from view.unknown((*path, "probe"), "probe", gate.get("probe"), PROBES)
     probe, made = gate.get("probe"), view.data.get("probes", ["canary"])
-    if probe in PROBES and isinstance(made, list) and probe not in made:
+    if isinstance(probe, str) and probe in PROBES and isinstance(made, list) and probe not in made:
         said = f"the probe {probe!r} is not made in this spike"
         yield view.document.problem((*path, "probe"), said, f"add {probe} to `probes`")
 
@@ -264,12 +268,13 @@ def _gate_reach(view: _View, path: Path, gate: dict[str, Any]) -> Iterator[Probl
     for key, name in (("arm", arm), ("ratio_to", gate.get("ratio_to"))):
         if not _text(name) or name not in view.arm_names or ("metric" not in gate and "probe" not in gate):
             continue
-        at = (*path, key) if key in gate else (*path, "workload" if workload is not None else "metric")
-        if workload in view.workload_names and not view.runs(str(name), workload):
+        if not view.runs(str(name), None):
+            if name != view.candidate:  # for the candidate, the legs' own problem says it
+                at = (*path, key) if key in gate else path
+                yield view.document.problem(at, f"no leg runs the arm {name!r}", "add a leg of it")
+        elif isinstance(workload, str) and workload in view.workload_names and not view.runs(str(name), workload):
             said = f"the workload {workload!r} runs in no leg of the arm {name!r}"
             yield view.document.problem((*path, "workload"), said, "add it to a leg of that arm")
-        elif name != view.candidate and not view.runs(str(name), None):
-            yield view.document.problem(at if "metric" in gate else path, f"no leg runs the arm {name!r}", "add a leg of it")
     if _text(arm) and gate.get("ratio_to") == arm:
         yield view.document.problem((*path, "ratio_to"), f"{arm!r} would be divided by itself", "name another arm")
     if any(isinstance(gate.get(group), list) for group in ("all", "any")):
@@ -366,7 +371,7 @@ def _variable(view: _View, path: Path, name: Any) -> Iterator[Problem]:
     if not ENV_NAME.fullmatch(name) or _VALUE_LIKE.fullmatch(name):
         said = "expected the name of a variable, found what looks like a value (not shown)"
         problem = view.document.problem(path, said, "give the variable's name, never the secret itself")
-        yield Problem(problem.line, problem.column, problem.path, problem.text, problem.hint)
+        yield replace(problem, secret=True)
 
 
 def _gpus(view: _View) -> Iterator[Problem]:

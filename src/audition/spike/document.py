@@ -27,6 +27,7 @@ MAX_VALUES = 20_000
 """Values after aliases are followed. Stops a few lines of aliases from growing into millions of values."""
 
 _PLAIN = "plain"
+_WIDTH = 100
 _LINE_END = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -52,18 +53,20 @@ class Document:
     lines: list[str] = field(default_factory=list)
 
     def problem(self, path: Path, text: str, hint: str = "", *, at_key: bool = False) -> Problem:
-        """A problem at the value of ``path`` (or at its key), or at the nearest parent that stands in the file."""
-        place = self.keys.get(path) if at_key else None
+        """A problem at the value of ``path`` (or at its key: ``at_key``), or at the nearest parent that stands in the file."""
         known = path
-        while place is None and known not in self.values and known:
+        while known not in self.values and known:
             known = known[:-1]
-        line, column = place or self.values.get(known, (1, 1))
+        line, column = self.values.get(known, (1, 1))
+        key = self.keys.get(known)
+        if key is not None and (at_key or key[0] < line):  # a list or mapping that begins below its key
+            line, column = key
         return self.located(line, column, path, text, hint)
 
     def located(self, line: int, column: int, path: Path, text: str, hint: str = "") -> Problem:
         """A problem at a line and column, with that line as its excerpt."""
-        excerpt = self.lines[line - 1].strip() if 0 < line <= len(self.lines) else ""
-        return Problem(line, column, show_path(path), text, hint, shorten(excerpt))
+        excerpt = _around(self.lines[line - 1], column - 1) if 0 < line <= len(self.lines) else ""
+        return Problem(line, column, show_path(path), text, hint, excerpt)
 
 
 class _Loader(Reader, Scanner, Parser, Composer, BaseResolver):
@@ -218,33 +221,43 @@ class _Walker:
         if _INT.fullmatch(text) or _HEX.fullmatch(text):
             if len(text) > 18:
                 self.add(node, path, "the number is too large", "put it in quotes if it is meant as a text")
-                return None
+                return _Reported(text)
             return int(text, 0)
         if _FLOAT.fullmatch(text):
             number = float(text)
             if number in (float("inf"), float("-inf")):
                 self.add(node, path, "the number is too large")
-                return None
+                return _Reported(text)
             return number
         if trap := _trap(text):
             self.add(node, path, *trap)
-            return _Ambiguous(text)
+            return _Reported(text)
         return text
 
 
-class _Ambiguous(str):
+class _Reported(str):
     """A word already reported; later checks leave it alone."""
 
     __slots__ = ()
 
 
 def is_reported(value: Any) -> bool:
-    """Whether a value was already reported as ambiguous, so that a check of its type would say the same twice."""
-    return isinstance(value, _Ambiguous)
+    """Whether a value was already reported, so that a check of its type would say the same twice."""
+    return isinstance(value, _Reported)
 
 
 class _TooManyError(Exception):
     """The aliases of the document grow beyond MAX_VALUES."""
+
+
+def _around(line: str, at: int) -> str:
+    """A line without its indentation, cut to a terminal's width around the place ``at``; control characters are dots."""
+    shown = "".join(c if c.isprintable() else "." for c in line)
+    start = len(shown) - len(shown.lstrip())
+    if len(shown.strip()) <= _WIDTH:
+        return shown.strip()
+    start = max(start, min(at - _WIDTH // 3, len(shown) - _WIDTH))
+    return f"{'...' if shown[:start].strip() else ''}{shown[start : start + _WIDTH]}{'...' if start + _WIDTH < len(shown) else ''}"
 
 
 def _gives(key_node: Node, data: dict[str, Any]) -> bool:
@@ -303,7 +316,9 @@ def _syntax(document: Document, error: yaml.MarkedYAMLError) -> Problem:
     elif problem.startswith(_UNEXPECTED):
         text, hint = "not valid YAML: the line does not fit the ones above", "check the indentation, and commas and quotes"
     elif problem == "could not find expected ':'":
-        text, hint = "not valid YAML: expected `key: value`", "is a `:` missing here or on the line above?"
+        text, hint = "not valid YAML: expected `key: value`", "is a `:` missing?"
+        if error.context_mark is not None:
+            line, column = error.context_mark.line + 1, error.context_mark.column + 1
     elif error.context == _QUOTE and error.context_mark is not None:
         start = error.context_mark.line + 1
         text, hint = f"not valid YAML: the quote opened on line {start} is not closed", ""

@@ -55,6 +55,13 @@ def _split_words(value: Any) -> Any:
     return value
 
 
+def _format_version(value: Any) -> Any:
+    """The version is a number; Python would take ``true`` for 1."""
+    if isinstance(value, bool):
+        raise ValueError("expected 1")
+    return value
+
+
 def _words_schema(least: int) -> dict[str, Any]:
     return {"anyOf": [{"type": "array", "items": {"type": "string"}, "minItems": least}, {"type": "string", "minLength": least}]}
 
@@ -320,7 +327,7 @@ class Records(Strict):
 class Spike(Strict):
     """A whole spike."""
 
-    audition: Literal[1] = Field(description="Version of the spike file format.")
+    audition: Annotated[Literal[1], BeforeValidator(_format_version)] = Field(description="Version of the spike file format.")
     name: Name = Field(description="Short name; the run folder is called after it.")
     question: str = Field(min_length=1, description="The question that the spike answers.")
     gpus: list[Annotated[int, Field(ge=0)]] = Field(

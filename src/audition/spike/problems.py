@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from audition.errors import BadInput
@@ -25,7 +25,8 @@ class Problem:
     """One thing that is wrong. ``line`` and ``column`` count from 1; 0 when the problem is the file as a whole.
 
     ``path`` is the key path (``arms[1].engine.files[0]``), empty at the top of the file. ``text`` says what was expected and what
-    was found; ``hint`` what to write instead, empty when there is nothing to say. ``excerpt`` is the line of the file.
+    was found; ``hint`` what to write instead, empty when there is nothing to say. ``excerpt`` is the line of the file; ``secret``
+    says that the line may hold a secret and must not be shown.
     """
 
     line: int
@@ -34,6 +35,7 @@ class Problem:
     text: str
     hint: str = ""
     excerpt: str = ""
+    secret: bool = False
 
     def render(self, name: str) -> str:
         """The problem on one to three terminal lines."""
@@ -52,7 +54,9 @@ class BadSpike(BadInput):
 
     def __init__(self, name: str, problems: Iterable[Problem], *, next_step: str = "") -> None:
         self.name = name
-        self.problems = tuple(sorted(problems, key=lambda problem: (problem.line, problem.column)))
+        rows_of = sorted(problems, key=lambda problem: (problem.line, problem.column))
+        hidden = {problem.line for problem in rows_of if problem.secret}
+        self.problems = tuple(replace(p, excerpt="") if p.line in hidden else p for p in rows_of)
         count = len(self.problems)
         rows = "\n".join(problem.render(name) for problem in self.problems[:_LISTED])
         if count > _LISTED:

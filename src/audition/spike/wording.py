@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel
@@ -70,7 +71,7 @@ def problem_of(document: Document, error: Any) -> Problem | None:
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         return _bad_tag(document, path, here, found)
     text, hint = _words(kind, found, context, here, str(error["msg"]))
-    return document.problem(path, text, hint)
+    return replace(document.problem(path, text, hint), secret="(not shown)" in text)
 
 
 def _missing(document: Document, path: Path, loc: tuple[str | int, ...]) -> Problem:
@@ -110,7 +111,7 @@ def _words(kind: str, found: Any, context: dict[str, Any], here: Any, message: s
     special: dict[str, Callable[[], tuple[str, str]]] = {
         "too_short": lambda: (f"expected at least {_count(context['min_length'])}, found {_had(found)}", ""),
         "string_too_short": lambda: ("expected a text, found an empty one", ""),
-        "string_pattern_mismatch": lambda: _pattern(found, here),
+        "string_pattern_mismatch": lambda: _pattern(found, str(context["pattern"])),
         "value_error": lambda: _own_words(message, found),
     }
     if kind in special:
@@ -130,9 +131,10 @@ def _type_hint(kind: str, found: Any) -> str:
     return ""
 
 
-def _pattern(found: Any, here: Any) -> tuple[str, str]:
-    if isinstance(found, str) and ("://" in found or keys.type_words(here) == "address"):
-        return f"expected an address without a path, found {say(found)}", "for example http://127.0.0.1:5002"
+def _pattern(found: Any, pattern: str) -> tuple[str, str]:
+    if "://" in pattern:
+        shown = "one with a user name (not shown)" if "@" in str(found) else say(found)
+        return f"expected an address without a path, found {shown}", "for example http://127.0.0.1:5002"
     return (
         f"expected a short name (letters, digits, dots, hyphens and underscores; at most 63), found {say(found)}",
         "",
