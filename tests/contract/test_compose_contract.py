@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +42,6 @@ def compose_bench(docker: DockerEngine, folder: Path) -> Bench:
 
 @pytest.fixture
 def bench(docker: DockerEngine, tmp_path: Path) -> Iterator[Bench]:
-    made = replace(compose_bench(docker, tmp_path), engines=[])
+    made = compose_bench(docker, tmp_path)
     yield made
     made.clean()
