@@ -9,10 +9,9 @@ import yaml
 
 from audition.errors import BadInput
 from audition.simulated.settings import parse_settings
-from audition.spike.examples import example_names, find_spike
+from audition.spike.examples import example_names, find_spike, is_example
 from audition.spike.model import ComposeEngine, ProcessEngine, Spike
 from audition.spike.parse import load_spike
-from audition.spike.rehearsal import shorten
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -154,19 +153,8 @@ def test_the_arms_of_tiny_vllm_differ_in_speculation_alone() -> None:
     assert (ROOT / "examples" / "tiny-vllm" / old.cwd).resolve() == ROOT
 
 
-def test_a_rehearsal_is_short_and_otherwise_the_same() -> None:
-    spike = load("mtp-k3")
-    short = shorten(spike)
-    assert [w.requests for w in short.workloads] == [3, 3, 10, 32]
-    assert (short.restore.hold, short.drain.budget, short.window.closes) == (1.0, 10.0, None)
-    same = {"arms", "legs", "gates", "hypotheses", "probes", "records", "name", "question"}
-    assert short.model_dump(include=same) == spike.model_dump(include=same)
-    assert [w.requests for w in spike.workloads] == [8, 8, 30, 96], "the spike itself is not changed"
-
-
-def test_a_rehearsal_never_makes_more_requests_than_the_spike() -> None:
-    workload = load("tiny-vllm").workloads[0].model_copy(update={"requests": 1})
-    spike = load("tiny-vllm").model_copy(update={"workloads": [workload]})
-    assert shorten(spike).workloads[0].requests == 1
-    timed = workload.model_copy(update={"requests": None, "duration": 60.0})
-    assert shorten(spike.model_copy(update={"workloads": [timed]})).workloads[0].duration == 3.0
+def test_a_shipped_example_is_told_from_a_file_of_the_users_own(tmp_path: Path) -> None:
+    (tmp_path / "spike.yaml").write_text(find_spike("mtp-k3").read_text())
+    assert is_example(find_spike("mtp-k3"))
+    assert is_example(ROOT / "examples" / "tiny-vllm" / "spike.yaml")
+    assert not is_example(find_spike(tmp_path))
