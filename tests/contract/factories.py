@@ -68,7 +68,9 @@ def process_bench(folder: Path) -> Bench:
 
 
 def simulated_bench(folder: Path) -> Bench:
-    def build(*, model: str = "tiny", args: tuple[str, ...] = (), boot: dict[str, object] | None = None, **settings: object) -> Engine:
+    def build(
+        *, model: str = "tiny", args: tuple[str, ...] = (), boot: dict[str, object] | None = None, **settings: object
+    ) -> Engine:
         port = free_port()
         spec = {"kind": "simulated", "args": ["example/model", *args], "settings": {"boot_s": 0.3, **settings}}
         arm = _arm(f"arm-{port}", spec, port, model, boot)

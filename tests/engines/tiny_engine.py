@@ -82,7 +82,11 @@ def answer(options: argparse.Namespace, path: str, body: dict[str, object]) -> t
     usage = {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6}
     if not body.get("stream"):
         choice = {"message": {"role": "assistant", "content": options.answer}} if chat else {"text": options.answer}
-        return 200, "application/json", json.dumps({"choices": [{"index": 0, "finish_reason": "stop", **choice}], "usage": usage}).encode()
+        return (
+            200,
+            "application/json",
+            json.dumps({"choices": [{"index": 0, "finish_reason": "stop", **choice}], "usage": usage}).encode(),
+        )
     events = []
     for word in options.answer.split():
         choice = {"delta": {"content": word + " "}} if chat else {"text": word + " "}

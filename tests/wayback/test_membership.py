@@ -64,7 +64,9 @@ def cases(draw: st.DrawFn) -> Case:
         table[pid] = _decoy(kind, pid, start, draw)
         if kind == "in-reused-session" and fate not in ("alive", "rebooted"):  # a stranger led a session under our leader's old pid
             table[pid] = replace(table[pid], sid=LEADER, pgid=LEADER, outputs=frozenset({(8, 1)}))
-    return Case(table, Marks((ProcessRef(LEADER, start, boot),), frozenset(), token, frozenset({LOG})), frozenset(ours), frozenset(provable))
+    return Case(
+        table, Marks((ProcessRef(LEADER, start, boot),), frozenset(), token, frozenset({LOG})), frozenset(ours), frozenset(provable)
+    )
 
 
 DECOYS = ["same-name", "other-token", "older-in-session", "log-elsewhere", "child-of-init", "runner", "in-reused-session"]

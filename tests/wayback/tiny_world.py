@@ -69,7 +69,12 @@ class World:
             grace_s,
             port,
             process=ProcessTarget(
-                argv, environment(), str(self.folder), str(folder / "server.log"), str(folder / "identity.json"), f"token-{self.port}-{name}"
+                argv,
+                environment(),
+                str(self.folder),
+                str(folder / "server.log"),
+                str(folder / "identity.json"),
+                f"token-{self.port}-{name}",
             ),
         )
 

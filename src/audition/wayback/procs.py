@@ -23,6 +23,7 @@ from audition.wayback.found import same_server
 from audition.wayback.membership import Marks, members
 from audition.wayback.plan import ArmTarget, ProcessRef, ProcessTarget
 from audition.wayback.proctable import (
+    LAUNCHING,
     TOKEN,
     Proc,
     command_line,
@@ -34,8 +35,8 @@ from audition.wayback.proctable import (
     listeners,
     own_lineage,
     port_answers,
+    read_marks,
     read_proc,
-    read_token,
     ref_of,
     scan,
     send_signal,
@@ -45,6 +46,7 @@ from audition.wayback.server import ServerView, StopReport, WaybackError
 KILL_WAIT_S = 10.0  # from SIGKILL until a process counts as unkillable; the kernel needs time to take down GPU mappings
 ORPHAN_GRACE_S = 10.0  # processes that outlive their leader get no more than this of the grace period
 LAUNCH_WAIT_S = 60.0
+LAUNCH_LOOK_S = 5.0
 _LAUNCHER: str = launch.__loader__.get_source(launch.__name__)  # type: ignore[union-attr]  # in memory: the file may go away later
 _CHILDREN: dict[ProcessRef, subprocess.Popen[bytes]] = {}
 _EXITS: dict[ProcessRef, int] = {}
@@ -144,18 +146,24 @@ class ProcessServer:
     def view(self) -> ServerView:
         """Look, touching nothing."""
         reap()
-        leader = self.leader()
-        if leader:
-            return ServerView("running", f"pid {leader.pid}", _boot(leader), restarts=0)
+        until = time.monotonic() + LAUNCH_LOOK_S
+        while True:
+            leader = self.leader()
+            if leader:
+                return ServerView("running", f"pid {leader.pid}", _boot(leader), restarts=0)
+            left = self.members()
+            launching = any(proc.launching for proc in left)
+            if time.monotonic() > until or not (launching or self.leader()):  # asked again after the scan: it may be new
+                break
+            time.sleep(0.02)  # another process launches it right now: see what comes of that
         code = next((_EXITS[ref] for ref in self.leaders() if ref in _EXITS), None)
-        left = self.members()
         if left:
             names = ", ".join(describe(proc.pid) for proc in left[:5])
             return ServerView("stopped", f"the server is gone, but {len(left)} of its processes are left: {names}", exit_code=code)
         pids, complete = listeners(self.arm.port)
         if self._adopt:
             again = same_server(self.target, pids)
-            if again and read_token(again.pid) in (None, self.target.token):  # not another arm with the same command
+            if again and read_marks(again.pid)[0] in (None, self.target.token):  # not another arm with the same command
                 return ServerView("running", f"pid {again.pid}, started by somebody else with the same command", _boot(again))
         if pids or not complete:
             who = ", ".join(describe(pid) for pid in pids) or "a process of another user"
@@ -200,7 +208,7 @@ class ProcessServer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env={"PATH": os.defpath, **mark},
+                env={"PATH": os.defpath, LAUNCHING: "1", **mark},
                 cwd="/",
                 pass_fds=(writing,),
                 start_new_session=True,

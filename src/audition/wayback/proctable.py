@@ -10,19 +10,21 @@ import errno
 import os
 import signal
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from audition.wayback.plan import ProcessRef
 from audition.wayback.server import WaybackError
 
 TOKEN = "AUDITION_TOKEN"
+LAUNCHING = "AUDITION_LAUNCHING"
 _LISTEN = "0A"
 
 
 @dataclass(frozen=True)
 class Proc:
     """One process as /proc shows it. ``token``: its AUDITION_TOKEN, None when absent or unreadable. ``outputs``: (device, inode) of
-    its standard output and standard error. ``threads`` counts live threads."""
+    its standard output and standard error. ``threads`` counts live threads.
+    ``launching``: a launcher that has not become its server yet."""
 
     pid: int
     ppid: int
@@ -34,6 +36,7 @@ class Proc:
     name: str = ""
     token: str | None = None
     outputs: frozenset[tuple[int, int]] = frozenset()
+    launching: bool = False
 
     @property
     def dead(self) -> bool:
@@ -67,21 +70,23 @@ def read_proc(pid: int, *, marks: bool = False) -> Proc | None:
         return None
     head, _, tail = stat.decode("utf-8", "replace").rpartition(")")
     part = tail.split()
-    token, outputs = None, frozenset[tuple[int, int]]()
-    if marks:
-        token, outputs = read_token(pid), _outputs(pid)
-    return Proc(
-        pid, int(part[1]), int(part[2]), int(part[3]), int(part[19]), part[0], int(part[17]), head.partition("(")[2], token, outputs
-    )
+    proc = Proc(pid, int(part[1]), int(part[2]), int(part[3]), int(part[19]), part[0], int(part[17]), head.partition("(")[2])
+    if not marks:
+        return proc
+    token, launching = read_marks(pid)
+    return replace(proc, token=token, launching=launching, outputs=_outputs(pid))
 
 
-def read_token(pid: int) -> str | None:
-    """AUDITION_TOKEN in the environment that the process was started with; None when absent or unreadable."""
-    key = TOKEN.encode() + b"="
+def read_marks(pid: int) -> tuple[str | None, bool]:
+    """AUDITION_TOKEN in the environment that the process was started with (None when absent or unreadable), and whether it is a
+    launcher."""
+    token, launching = None, False
     for item in (_read(f"/proc/{pid}/environ") or b"").split(b"\0"):
-        if item.startswith(key):
-            return item[len(key) :].decode("utf-8", "replace")
-    return None
+        name, _, value = item.partition(b"=")
+        if name == TOKEN.encode():
+            token = value.decode("utf-8", "replace")
+        launching = launching or name == LAUNCHING.encode()
+    return token, launching
 
 
 def _outputs(pid: int) -> frozenset[tuple[int, int]]:

@@ -161,7 +161,7 @@ def _ready(run: Restoring, _: Step) -> str:
     got = wait_ready(run.production, check.endpoint, limits, strangers=lambda: strangers_of(run.production))
     if got.kind == "ready":
         run.report.ready_at = run.report.ready_at or time.time()
-        run.note(ready_boot=got.boot_id)
+        run.note(ready_boot=got.boot_id, refused="")
         return f"works after {got.seconds:.1f} s"
     tail = run.production.log_tail(20)
     text = f"production's boot failed ({got.kind}): {got.detail}" + (f"\n{tail}" if tail else "")
