@@ -76,6 +76,12 @@ def test_text_completions_are_content() -> None:
     assert result.finish_reason == "stop"
 
 
+def test_halves_of_surrogate_pairs_are_joined_or_replaced() -> None:
+    line = 'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n'
+    assert read(line % r"a\ud83d", line % r"\ude42b").content == "a🙂b"
+    assert read(line % r"a\ud83d", line % "b").content.encode() == "a\ufffdb".encode()
+
+
 def test_no_usage_leaves_the_count_unknown() -> None:
     result = read(chunk({"content": "a"}), chunk({"content": "b"}, finish="stop"), DONE)
     assert result.completion_tokens is None

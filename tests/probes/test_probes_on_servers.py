@@ -113,6 +113,17 @@ def test_a_hanging_server_is_waited_for_once() -> None:
     assert [record.passed for record in canary_first] == [False, None]
 
 
+def test_giving_up_cuts_the_probe_that_runs_and_the_rest() -> None:
+    async def work() -> list[ProbeRecord]:
+        async with scripted([HANG]) as server:
+            asked: list[int] = []
+            return await run_probes(server.endpoint, ALL, give_up=lambda: asked.append(1) or len(asked) > 1)  # type: ignore[func-returns-value]
+
+    records = run(work())
+    assert by_name(records) == dict.fromkeys(ALL)
+    assert all("cut" in record.detail for record in records)
+
+
 def test_no_server_cannot_be_judged() -> None:
     async def work() -> list[ProbeRecord]:
         async with scripted([]) as server:

@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pydantic_core import from_json
+
 from audition.judge.records import EVENT_CONTENT, EVENT_EMPTY, EVENT_REASONING, EVENT_TOOL, StreamEvent
 
 FaultKind = Literal["server-error", "not-an-event-stream", "not-json", "not-a-chunk"]
@@ -151,7 +153,7 @@ class StreamReader:
         if text.strip() == "[DONE]":
             return True
         try:
-            json.loads(text)
+            _loads(text)
         except (ValueError, RecursionError):
             return False
         return True
@@ -165,7 +167,7 @@ class StreamReader:
             self._done_at = at
             return
         try:
-            chunk = json.loads(text)
+            chunk = _loads(text)
         except (ValueError, RecursionError):
             self._fault = StreamFault("not-json", f"a data line is no JSON: {text[:_QUOTED]!r}")
             return
@@ -243,9 +245,12 @@ class StreamReader:
         tokens = tokens_per_event([(row.kind, row.total) for row in self._rows], self._total)
         return StreamResult(
             events=[StreamEvent(row.at, count, row.kind) for row, count in zip(self._rows, tokens, strict=True)],
-            content="".join(self._content),
-            reasoning="".join(self._reasoning),
-            tool_calls=[ToolCall(call.name, "".join(call.arguments), call.id) for _, call in sorted(self._calls.items())],
+            content=whole_text("".join(self._content)),
+            reasoning=whole_text("".join(self._reasoning)),
+            tool_calls=[
+                ToolCall(whole_text(call.name), whole_text("".join(call.arguments)), whole_text(call.id))
+                for _, call in sorted(self._calls.items())
+            ],
             prompt_tokens=self._prompt_tokens,
             completion_tokens=self._total,
             per_event=bool(tokens) and tokens[0] is not None,
@@ -291,6 +296,19 @@ def read_stream(chunks: Iterable[tuple[float, bytes]], end: float) -> StreamResu
     return reader.finish(end)
 
 
+def _loads(text: str) -> Any:
+    """JSON, read by the faster of two parsers; the other one also takes halves of surrogate pairs. Raises ValueError."""
+    try:
+        return from_json(text)
+    except ValueError:
+        return json.loads(text)
+
+
+def whole_text(text: str) -> str:
+    """The text with halves of surrogate pairs joined, and a replacement character for each half without the other."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
@@ -299,5 +317,5 @@ def _error_text(chunk: dict[str, Any]) -> str:
     error = chunk.get("error")
     if isinstance(error, dict):
         code = error.get("code")
-        return f"{error.get('message', '')}".strip() + (f" (code {code})" if code is not None else "")
-    return str(error if error is not None else chunk.get("message", chunk))[:_QUOTED]
+        return whole_text(f"{error.get('message', '')}".strip() + (f" (code {code})" if code is not None else ""))
+    return whole_text(str(error if error is not None else chunk.get("message", chunk))[:_QUOTED])

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from audition.load.client import Endpoint, Exchange, fetch
-from audition.load.stream import ToolCall, read_stream
+from audition.load.stream import ToolCall, read_stream, whole_text
 
 Message = dict[str, Any]
 _PATH = "/v1/chat/completions"
@@ -111,13 +111,13 @@ def whole_answer(body: bytes, status: int | None) -> Answer:
         choice = data["choices"][0]
         message = choice["message"]
         calls = [
-            ToolCall(str(call["function"]["name"]), str(call["function"]["arguments"]), str(call.get("id") or ""))
+            ToolCall(whole_text(str(call["function"]["name"])), whole_text(str(call["function"]["arguments"])))
             for call in message.get("tool_calls") or []
         ]
         usage = data.get("usage") or {}
         return Answer(
-            content=str(message.get("content") or ""),
-            reasoning=str(message.get("reasoning") or message.get("reasoning_content") or ""),
+            content=whole_text(str(message.get("content") or "")),
+            reasoning=whole_text(str(message.get("reasoning") or message.get("reasoning_content") or "")),
             tool_calls=calls,
             finish_reason=choice.get("finish_reason"),
             prompt_tokens=usage.get("prompt_tokens"),
