@@ -71,7 +71,12 @@ class Server:
 
     def wait_ready(self, seconds: float = 20.0) -> Server:
         self.wait_log("Application startup complete.", seconds)
+        self.wait_for(self.accepts, seconds)  # uvicorn listens a moment after it prints that line
         return self
+
+    def accepts(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def wait_log(self, text: str, seconds: float = 20.0) -> None:
         self.wait_for(lambda: text in self.log or self.process.poll() is not None, seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -11,6 +12,9 @@ from pathlib import Path
 
 import pytest
 from simserver import MTP3, Server, Start
+
+from audition.simulated.faults import FAULT_KINDS
+from audition.simulated.ledger import read_ledger
 
 KV_SIZE = re.compile(r"(\w+) KV cache size: ([\d,]+) tokens")
 CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")
@@ -87,7 +91,10 @@ def test_bad_simulation_settings_are_refused() -> None:
 
 
 def test_help_and_missing_verb() -> None:
-    assert "AUDITION_SIM" in run("--help").stdout
+    shown = run("--help").stdout
+    assert "AUDITION_SIM" in shown
+    assert "  boot_s = 2.0\n" in shown
+    assert all(f"  {kind}: {sentence}" in shown for kind, sentence in FAULT_KINDS.items())
     assert run().returncode == 2
 
 
@@ -143,8 +150,9 @@ def test_boot_hang_falls_silent_and_can_be_stopped(start: Start) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         server.process.wait(0.6)
     assert server.log == before
-    server.process.terminate()
-    assert server.process.wait(10) != 0
+    assert read_ledger(server.ledger).used_mib[0] > 0
+    assert server.stop() == -signal.SIGTERM
+    Server.wait_for(lambda: read_ledger(server.ledger).used_mib == {})
 
 
 def test_slow_boot_takes_longer(start: Start) -> None:

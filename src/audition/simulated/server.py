@@ -9,18 +9,26 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 
 from audition.simulated.arguments import ArgumentsError, ServeArguments, SpeculativeError, parse_arguments
 from audition.simulated.boot import Boot, BootFailed
 from audition.simulated.console import emit, fail
-from audition.simulated.faults import find
+from audition.simulated.faults import FAULT_KINDS, FAULT_PARAMETERS, find
 from audition.simulated.settings import Settings, SettingsError, load_settings
 
 HELP = (
     "usage: python -m audition.simulated serve [model_tag] [vLLM's options]\n\n"
-    "A vLLM-shaped server without a model. Its settings come as JSON (or the path of a JSON file) in AUDITION_SIM;\n"
-    "the keys, their units and defaults stand in audition/simulated/settings.py, the faults in faults.py.\n"
+    "A vLLM-shaped server without a model; it listens on loopback only. Its settings come as JSON, or as the path of a\n"
+    "JSON file, in AUDITION_SIM. Keys with their defaults (units and meaning: audition/simulated/settings.py):\n"
 )
+
+
+def help_text() -> str:
+    """Usage, every setting with its default, every fault with its parameters."""
+    keys = [f"  {item.name} = {getattr(Settings(), item.name)!r}" for item in fields(Settings)]
+    kinds = [f"  {kind}: {sentence} {FAULT_PARAMETERS[kind] or ''}".rstrip() for kind, sentence in FAULT_KINDS.items()]
+    return "\n".join([HELP.rstrip("\n"), *keys, "", 'Faults, as "faults": [{"kind": ..., parameters}]:', *kinds]) + "\n"
 
 
 def rates_of(arguments: ServeArguments, settings: Settings) -> tuple[float, ...]:
@@ -42,7 +50,7 @@ def main(words: Sequence[str]) -> int:
     """Run the server; returns the exit code."""
     started = time.monotonic()
     if not words or words[0] in ("-h", "--help") or words[0] != "serve":
-        (emit if words and words[0] in ("-h", "--help") else fail)(HELP)
+        (emit if words and words[0] in ("-h", "--help") else fail)(help_text())
         return 0 if words and words[0] in ("-h", "--help") else 2
     try:
         settings = load_settings(os.environ)
