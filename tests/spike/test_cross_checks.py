@@ -117,9 +117,9 @@ CASES = {
         BASE, "probe: canary", "probe: canary, workload: many", 21, "gates[1].workload", "`workload` means nothing here",
         "it belongs to a metric gate",
     ),
-    "one pair without a ratio": (
-        BASE, "at_least: 700", "at_least: 700, one_pair_suffices: true", 20, "gates[0].one_pair_suffices",
-        "`one_pair_suffices` means nothing here", "it belongs to a gate with `ratio_to`",
+    "one pair for a probe": (
+        BASE, "probe: canary", "probe: canary, one_pair_suffices: true", 21, "gates[1].one_pair_suffices",
+        "`one_pair_suffices` means nothing here", "it belongs to a metric gate",
     ),
     "limits that exclude each other": (
         BASE, "at_least: 700", "at_least: 700, at_most: 600", 20, "gates[0].at_least",

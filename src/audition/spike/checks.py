@@ -282,11 +282,11 @@ def _gate_reach(view: _View, path: Path, gate: dict[str, Any]) -> Iterator[Probl
     elif "probe" in gate and "metric" not in gate:
         idle = ("stat", "workload", "one_pair_suffices")
     else:
-        idle = ("one_pair_suffices",) if "ratio_to" not in gate and "metric" in gate else ()
+        return
     for key in idle:
         if gate.get(key) not in (None, False):
             said = f"`{key}` means nothing here"
-            hint = "it belongs to a gate with `ratio_to`" if key == "one_pair_suffices" else "it belongs to a metric gate"
+            hint = "it belongs to a metric gate"
             yield view.document.problem((*path, key), said, hint, at_key=True)
 
 

@@ -223,7 +223,9 @@ class Gate(Strict):
     at_least: Limit | None = Field(default=None, description="Lower limit.")
     at_most: Limit | None = Field(default=None, description="Upper limit.")
     probe: str | None = Field(default=None, description="A probe that must pass, instead of a metric.")
-    one_pair_suffices: bool = Field(default=False, description="Accept a ratio from a single pair of legs; the record says so.")
+    one_pair_suffices: bool = Field(
+        default=False, description="Accept a ratio from one pair of legs, or a figure from one leg; the record says so."
+    )
     shadow: bool = Field(default=False, description="Reported, never decides.")
     all: list[Gate] | None = Field(default=None, min_length=1, description="Group: holds when all hold.")
     any: list[Gate] | None = Field(default=None, min_length=1, description="Group: holds when at least one holds.")
