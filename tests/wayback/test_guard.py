@@ -1,0 +1,285 @@
+"""The guard with real processes: armed and proved, small, deaf to signals, restores when the runner dies, stands down only when it may."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from audition.errors import Refused
+from audition.run.guarding import ArmedGuard, arm
+from audition.wayback import state
+from audition.wayback.bundle import build
+from audition.wayback.guard import Settings
+from audition.wayback.lock import acquire, current_holder
+from audition.wayback.plan import ProcessRef, RestorePlan
+from audition.wayback.procs import ProcessServer, base_python
+from audition.wayback.proctable import is_alive, own_ref
+from wayback.tiny_world import QUICK, World, start_and_wait, wait_until
+
+SETTINGS = Settings(runner_stop_s=0.5, retry_s=0.2, retries=3, lock_wait_s=0.3, pace=QUICK)
+
+
+class Scene(World):
+    """A world with a stand-in runner (a sleeping process) and guards that are ended with the test."""
+
+    guards: list[ArmedGuard]
+
+    def open(self, *runner: str, **changes: object) -> RestorePlan:
+        self.guards = []
+        self.runner = subprocess.Popen(list(runner) or ["sleep", "600"], start_new_session=True)
+        self.strangers.append(self.runner)
+        self.production, self.candidate = self.arm("production"), self.arm("candidate")
+        start_and_wait(self.production)
+        return self.plan(self.production, self.candidate, runner=own_ref(self.runner.pid), entry=self.entry(), **changes)
+
+    def guard(self, plan: RestorePlan, settings: Settings = SETTINGS) -> ArmedGuard:
+        guard = arm(plan, settings)
+        self.guards.append(guard)
+        return guard
+
+    def swap(self) -> None:
+        """What a runner does in the middle of a spike: production down, candidate up."""
+        assert ProcessServer(self.production).stop(3).proved
+        start_and_wait(self.candidate)
+
+    def kill_runner(self) -> None:
+        self.runner.kill()
+        self.runner.wait()
+
+    def is_back(self, plan: RestorePlan) -> bool:
+        return ProcessServer(self.production).view().state == "running" and self.works(plan.verify.endpoint)
+
+    def ended(self, guard: ArmedGuard) -> None:
+        wait_until(lambda: not is_alive(guard.process), 40, "the guard ends")
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(tmp_path)
+    yield made
+    for guard in made.guards:
+        if is_alive(guard.process):
+            os.kill(guard.process.pid, signal.SIGKILL)
+    made.close(made.production, made.candidate)
+
+
+def log_of(plan: RestorePlan) -> str:
+    return (Path(plan.state_dir) / "guard.log").read_text()
+
+
+def test_armed_proved_small_and_in_a_session_of_its_own(scene: Scene) -> None:
+    plan = scene.open()
+    guard = scene.guard(plan)
+    assert guard.alive()
+    assert guard.production["state"] == "running"
+    assert os.getsid(guard.process.pid) == guard.process.pid
+    status = Path(f"/proc/{guard.process.pid}/status").read_text()
+    rss_kib = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+    assert rss_kib <= 25 * 1024, f"{rss_kib} KiB"
+    assert (Path(plan.state_dir) / "plan.json").stat().st_mode & 0o077 == 0
+    assert os.readlink(f"/proc/{guard.process.pid}/cwd") == "/"
+    time.sleep(0.3)
+    assert is_alive(guard.process)
+
+
+@pytest.mark.parametrize("damage", ["nothing", "state folder deleted", "state folder is a file"])
+def test_the_runner_dies_and_production_comes_back(scene: Scene, damage: str) -> None:
+    plan = scene.open()
+    guard = scene.guard(plan)
+    scene.swap()
+    if damage != "nothing":
+        shutil.rmtree(plan.state_dir)
+    if damage == "state folder is a file":
+        Path(plan.state_dir).write_text("in the way")
+    scene.kill_runner()
+    scene.ended(guard)
+    assert scene.is_back(plan)
+    assert ProcessServer(scene.candidate).members() == []
+    assert current_holder(plan.lock_files) is None
+    assert (scene.folder / "entry-open").exists()
+    report = json.loads((Path(plan.run_dir) / "restored-by-guard.json").read_text())
+    assert report["verified"]
+    if damage != "state folder is a file":
+        assert state.closed(Path(plan.state_dir))
+        assert not (Path(plan.state_dir) / "plan.json").exists()
+
+
+def test_restoring_begins_within_two_seconds(scene: Scene) -> None:
+    plan = scene.open()
+    guard = scene.guard(plan)
+    scene.swap()
+    died = time.time()
+    scene.kill_runner()
+    scene.ended(guard)
+    begins = [float(line.split()[0]) for line in log_of(plan).splitlines() if "restore begins" in line]
+    assert 0 <= begins[0] - died <= 2.0, "goal 4 of the project: at most 2 s after the runner's death"
+
+
+def test_signals_that_end_others_are_ignored(scene: Scene) -> None:
+    guard = scene.guard(scene.open())
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        os.kill(guard.process.pid, number)
+    assert guard.alive()
+
+
+def test_sigusr1_gives_the_spike_up(scene: Scene) -> None:
+    plan = scene.open()
+    guard = scene.guard(plan)
+    scene.swap()
+    os.kill(guard.process.pid, signal.SIGUSR1)
+    scene.runner.wait(20)
+    scene.ended(guard)
+    assert scene.is_back(plan)
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_the_deadline_ends_a_live_runner_and_restores(scene: Scene, stubborn: bool) -> None:
+    ignore = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    plan = scene.open(*([sys.executable, "-c", ignore] if stubborn else []))
+    plan = replace(plan, deadline=time.time() + 3)
+    guard = scene.guard(plan)
+    scene.swap()
+    assert scene.runner.poll() is None
+    assert scene.runner.wait(20) == (-signal.SIGKILL if stubborn else -signal.SIGTERM)
+    scene.ended(guard)
+    assert scene.is_back(plan)
+
+
+def test_a_runner_that_restores_itself_is_given_time(scene: Scene) -> None:
+    plan = scene.open()
+    guard = scene.guard(replace(plan, deadline=time.time() + 1.5))
+    assert guard.restoring(60)
+    time.sleep(2)
+    assert scene.runner.poll() is None
+    assert guard.alive()
+
+
+def test_it_stands_down_only_when_all_is_well(scene: Scene) -> None:
+    plan = scene.open()
+    guard = scene.guard(plan)
+    assert "does not say that the run ended" in guard.stand_down()
+    ProcessServer(scene.production).stop(3)
+    state.close(plan, "test", {})
+    assert "does not run" in guard.stand_down()
+    assert guard.alive()
+    start_and_wait(scene.production)
+    assert guard.stand_down() == ""
+    scene.ended(guard)
+    assert not guard.alive()
+
+
+def test_a_death_after_a_verified_end_changes_nothing(scene: Scene) -> None:
+    plan = scene.open()
+    guard = scene.guard(plan)
+    before = ProcessServer(scene.production).view().boot_id
+    state.close(plan, "test", {})
+    scene.kill_runner()
+    scene.ended(guard)
+    assert ProcessServer(scene.production).view().boot_id == before
+    assert "nothing to do" in log_of(plan)
+
+
+def test_a_claimed_end_without_production_is_not_believed(scene: Scene) -> None:
+    plan = scene.open()
+    guard = scene.guard(plan)
+    scene.swap()
+    state.close(plan, "test", {})
+    scene.kill_runner()
+    scene.ended(guard)
+    assert scene.is_back(plan)
+
+
+def test_a_failing_restore_is_tried_again_and_recorded(scene: Scene) -> None:
+    plan = scene.open()
+    guard = scene.guard(plan)
+    flag = scene.folder / "allowed"
+    assert plan.production.process is not None
+    ProcessServer(scene.production).stop(3)
+    blocker = scene.stranger(sys.executable, "-c", f"import socket,time,os\ns=socket.create_server(('127.0.0.1',{scene.port}))\ntime.sleep(99)")
+    wait_until(lambda: ProcessServer(scene.production).view().state == "foreign")
+    scene.kill_runner()
+    wait_until(lambda: (Path(plan.state_dir) / state.FAILED).exists(), 30)
+    failure = json.loads((Path(plan.state_dir) / state.FAILED).read_text())
+    assert str(blocker.pid) in str(failure["report"]["problems"])
+    assert is_alive(blocker)
+    os.kill(blocker.pid, signal.SIGKILL)
+    flag.touch()
+    scene.ended(guard)
+    assert scene.is_back(plan)
+    assert not (Path(plan.state_dir) / state.FAILED).exists()
+
+
+def test_it_cannot_be_armed_for_a_runner_that_is_not_there(scene: Scene) -> None:
+    plan = scene.open()
+    wrong = replace(plan, runner=ProcessRef(scene.runner.pid, 1, plan.runner.boot_id))
+    with pytest.raises(Refused, match="not armed") as caught:
+        arm(wrong, SETTINGS)
+    assert "not the runner" in caught.value.seen
+    assert not (Path(plan.state_dir) / "plan.json").exists()
+    with pytest.raises(Refused, match="not armed"):
+        arm(replace(plan, state_dir="/proc/no-such-place"), SETTINGS)
+
+
+def test_a_newer_guard_replaces_an_older_one(scene: Scene) -> None:
+    plan = scene.open()
+    old = scene.guard(plan)
+    new = scene.guard(replace(plan, deadline=time.time() + 600))
+    assert old.replaced_by(new)
+    scene.ended(old)
+    assert new.alive()
+    os.kill(new.process.pid, signal.SIGKILL)
+    scene.ended(new)
+    assert not new.alive()
+    assert scene.guard(plan).alive()
+
+
+def test_it_waits_for_the_lock_of_a_live_restorer_but_not_for_a_dead_holder(scene: Scene) -> None:
+    plan = scene.open()
+    guard = scene.guard(plan)
+    scene.swap()
+    held = acquire(plan.lock_files, run_id=plan.run_id, spike="tiny", role="recover", deadline=None, fence=1)
+    scene.kill_runner()
+    wait_until(lambda: "waits: " in log_of(plan))
+    assert not scene.is_back(plan)
+    held.release()
+    scene.ended(guard)
+    assert scene.is_back(plan)
+
+
+def test_a_lock_kept_by_nobody_that_lives_does_not_stop_it(scene: Scene) -> None:
+    """A child of the dead runner that kept the lock's descriptor: its writer is dead, so it is not waited for."""
+    plan = scene.open()
+    guard = scene.guard(plan)
+    scene.swap()
+    keep = "import fcntl,os,sys,time; os.makedirs(os.path.dirname(sys.argv[1]), exist_ok=True); f=open(sys.argv[1],'a'); fcntl.flock(f, 2); time.sleep(99)"
+    scene.stranger(sys.executable, "-c", keep, plan.lock_files[0])
+    wait_until(lambda: current_holder(plan.lock_files) is not None)
+    scene.kill_runner()
+    scene.ended(guard)
+    assert scene.is_back(plan)
+
+
+def test_the_bundle_restores_by_hand_without_any_environment(scene: Scene) -> None:
+    plan = scene.open()
+    scene.swap()
+    state.write_plan(plan)
+    bundle = scene.folder / "guard.pyz"
+    bundle.write_bytes(build())
+    assert build() == bundle.read_bytes()
+    file = str(Path(plan.state_dir) / "plan.json")
+    done = subprocess.run([base_python(), "-I", "-S", str(bundle), "restore", file], capture_output=True, text=True, env={}, cwd="/", check=False)
+    assert done.returncode == 0, done.stderr
+    assert scene.is_back(plan)
+    assert state.closed(Path(plan.state_dir))
+    usage = subprocess.run([base_python(), "-I", "-S", str(bundle)], capture_output=True, text=True, check=False)
+    assert usage.returncode == 2
