@@ -40,11 +40,12 @@ class Arm:
 
 
 @contextmanager
-def simulated_arm(folder: Path, *args: str, **settings: Any) -> Iterator[Arm]:
-    """A simulated server that answers. Ends, with all its processes, at the end of the block."""
+def simulated_arm(folder: Path, *args: str, port: int = 0, **settings: Any) -> Iterator[Arm]:
+    """A simulated server that answers, on a free port unless one is given. Ends with all its processes after the block."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        if not port:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
     truth, log = folder / f"{port}.truth.jsonl", folder / f"{port}.log"
     values = {"boot_s": 0.1, "step_base_ms": 3.0, "step_per_seq_ms": 0.1, "truth_log": str(truth), **settings}
     command = [sys.executable, "-m", "audition.simulated", "serve", "m", "--host", "127.0.0.1", "--port", str(port), *args]

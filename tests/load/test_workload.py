@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,11 +17,11 @@ import uvloop
 
 from audition.judge.records import RequestRecord, WorkloadRecord, unpack_events, workload_from_dict
 from audition.load.client import fetch
-from audition.load.prompts import salt
-from audition.load.workload import Progress, run_workload
+from audition.load.prompts import mark
+from audition.load.workload import RAW_LIMIT, Progress, run_workload
 from audition.spike.model import Workload
 from load.arms import MTP3, Arm, simulated_arm
-from load.scripted import END, HANG, HEAD, Endpoint, part, scripted
+from load.scripted import END, HANG, HEAD, Endpoint, Step, part, scripted
 from load.sse import DONE, chunk
 
 LIMIT_S = 90.0
@@ -38,12 +39,14 @@ def measure(
     give_up: Callable[[], bool] = never,
     on_progress: Callable[[Progress], None] | None = None,
     leg: str = "leg-1",
+    raw_limit: int = RAW_LIMIT,
     **keys: Any,
 ) -> tuple[WorkloadRecord, list[RequestRecord]]:
     workload = Workload.model_validate({"name": "w", "users": 4, "requests": 12, "max_tokens": 60, **keys})
     work = run_workload(
-        endpoint, workload, leg_salt=leg, seed=5, out_dir=folder, alive=alive, give_up=give_up, on_progress=on_progress
-    )
+        endpoint, workload, leg_salt=leg, seed=5, out_dir=folder, alive=alive, give_up=give_up, on_progress=on_progress,
+        raw_limit=raw_limit,
+    )  # fmt: skip
     record = uvloop.run(asyncio.wait_for(work, LIMIT_S))
     lines = (folder / record.requests_file).read_text(encoding="utf-8").splitlines()
     assert workload_from_dict(json.loads((folder / "w.json").read_text(encoding="utf-8"))) == record
@@ -70,12 +73,12 @@ def test_tokens_equal_usage_counters_and_truth_and_times_are_near_the_truth(tmp_
     assert record.counters["request_success"] == 12
     assert record.counters["prompt_tokens"] == sum(r.prompt_tokens or 0 for r in requests)
     assert 0 < record.counters["spec_decode_num_accepted_tokens"] < record.counters["spec_decode_num_draft_tokens"]
-    mark = salt("leg-1", "w", "measuring")[1:-2]
+    prefix = f"audition-{mark('leg-1', 'w', 'measuring')}"
     errors = []
     for r in requests:
         assert r.outcome == "ok"
         assert r.sent is not None
-        known = truth[f"audition-{mark}-{r.index}"]
+        known = truth[f"{prefix}-{r.index}"]
         events = [event for event in unpack_events(r.events) if event.tokens]
         assert r.completion_tokens == known["completion_tokens"] == sum(event.tokens or 0 for event in events)
         assert max(event.tokens or 0 for event in events) > 1
@@ -97,6 +100,63 @@ def test_thinking_and_versions_are_counted_exactly(tmp_path: Path, version: str,
     kinds = {event.kind for r in requests for event in unpack_events(r.events)}
     assert (2 in kinds) is (thinking is not False)
     assert not codes(record, "void")
+
+
+def test_bodies_over_the_memory_limit_are_parsed_on_the_way_with_the_same_result(tmp_path: Path) -> None:
+    with simulated_arm(tmp_path) as arm:
+        record, requests = measure(arm.endpoint, tmp_path, alive=arm.alive, raw_limit=1)
+    assert record.counters is not None
+    assert sum(r.completion_tokens or 0 for r in requests) == record.counters["generation_tokens"]
+    assert [r.index for r in requests] == list(range(12))
+
+
+def test_a_restart_of_the_engine_on_the_way_never_counts(tmp_path: Path) -> None:
+    with simulated_arm(tmp_path, step_base_ms=10.0, answer_tokens=400) as first:
+        port = int(first.endpoint.url.rpartition(":")[2])
+
+        def restart() -> None:
+            os.killpg(first.process.pid, signal.SIGKILL)
+            first.process.wait()
+            running.append(stack.enter_context(simulated_arm(tmp_path, port=port, step_base_ms=10.0)))
+
+        running: list[Arm] = []
+        with ExitStack() as stack:
+            timer = threading.Timer(3.0, restart)
+            timer.start()
+            record, requests = measure(first.endpoint, tmp_path, requests=24, max_tokens=400, warmup=0)
+            timer.join()
+    assert "dropped" in {r.outcome for r in requests}
+    assert record.counters is None
+    if record.complete:
+        assert "engine-restarted" in codes(record, "void")
+        assert "ok" in {r.outcome for r in requests}
+    else:  # on a busy machine the second boot takes longer than a refusing engine is waited for
+        assert "engine-died" in codes(record, "void")
+
+
+def metrics(started: float, tokens: int) -> list[Step]:
+    text = f"process_start_time_seconds {started}\n# TYPE vllm:generation_tokens_total counter\n"
+    body = f'{text}vllm:generation_tokens_total{{engine="0"}} {tokens}\n'.encode()
+    return [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)]
+
+
+@pytest.mark.parametrize(
+    ("started", "tokens", "expected"), [(100.0, 9, set()), (900.0, 9, {"engine-restarted"}), (100.0, 2, {"engine-restarted"})]
+)
+def test_counters_of_another_process_are_void(tmp_path: Path, started: float, tokens: int, expected: set[str]) -> None:
+    answer: list[Step] = [HEAD, part(chunk({"content": "a"}, 4, "stop")), part(DONE), END]
+    before, after = metrics(100.0, 5), metrics(started, tokens)
+
+    async def work() -> WorkloadRecord:
+        async with scripted(answer, before, before, answer, after) as server:
+            workload = Workload(name="w", requests=1, warmup=0)
+            return await run_workload(
+                server.endpoint, workload, leg_salt="x", seed=1, out_dir=tmp_path, alive=lambda: True, give_up=never
+            )
+
+    record = uvloop.run(asyncio.wait_for(work(), LIMIT_S))
+    assert codes(record, "void") == expected
+    assert (record.counters is None) is bool(expected)
 
 
 def test_the_prefix_cache_stays_cold_across_legs_and_warm_up_is_not_recorded(tmp_path: Path) -> None:

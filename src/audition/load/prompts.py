@@ -61,13 +61,18 @@ class PromptOrder:
         return self._rounds[turn][place]
 
 
+def mark(*parts: object) -> str:
+    """Twelve hexadecimal digits, different for different parts."""
+    return hashlib.sha256("/".join(map(str, parts)).encode()).hexdigest()[:12]
+
+
 def salt(*parts: object) -> str:
-    """A mark of constant length for the start of a prompt, different for different parts."""
-    return f"[{hashlib.sha256('/'.join(map(str, parts)).encode()).hexdigest()[:12]}] "
+    """A mark in brackets for the start of a prompt, of constant length."""
+    return f"[{mark(*parts)}] "
 
 
-def salted_messages(prompt: Prompt, mark: str) -> list[dict[str, str]]:
-    """The conversation as chat messages, the mark in front of the first one."""
+def salted_messages(prompt: Prompt, front: str) -> list[dict[str, str]]:
+    """The conversation as chat messages, the salt in front of the first one."""
     return [
-        {"role": role, "content": (mark + content) if at == 0 else content} for at, (role, content) in enumerate(prompt.messages)
+        {"role": role, "content": (front + content) if at == 0 else content} for at, (role, content) in enumerate(prompt.messages)
     ]

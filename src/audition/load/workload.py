@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,12 +20,12 @@ from audition.load.audit import Evidence, audit
 from audition.load.chat import CHAT_PATH, Sent, record_of, request_body
 from audition.load.client import Connection, Endpoint, Target
 from audition.load.counters import Reading, read_at_rest
-from audition.load.prompts import PromptClass, PromptOrder, salt, salted_messages
+from audition.load.prompts import PromptClass, PromptOrder, mark, salt, salted_messages
 from audition.load.vitals import EngineWatch, LoopLag
 from audition.observe.prometheus import CounterReset, difference
 from audition.spike.model import Workload
 
-RAW_LIMIT = 128 * 2**20  # bytes of unparsed bodies that are held; above it finished ones are parsed while the load runs
+RAW_LIMIT = 128 * 2**20  # bytes of finished bodies held unparsed; above it they are parsed while the load runs
 _SMALL_BODY = 4096  # a body up to this size is parsed at once: it may be an error, and costs under 0.1 ms
 _FAILURE_PAUSE_S = 0.2  # after a failed request, so that an instantly failing server is not hammered
 _CLOSE_LIMIT_S = 2.0  # after an early end: longest wait for the users to stop
@@ -53,7 +54,7 @@ class _Round:
     pacer: ClosedLoop
     prompts: PromptClass
     t0: float
-    waiting: list[Sent] = field(default_factory=list)
+    waiting: deque[Sent] = field(default_factory=deque)
     records: list[RequestRecord] = field(default_factory=list)
     raw_bytes: int = 0
     done: int = 0
@@ -71,6 +72,7 @@ async def run_workload(
     alive: Callable[[], bool],
     give_up: Callable[[], bool],
     on_progress: Callable[[Progress], None] | None = None,
+    raw_limit: int = RAW_LIMIT,
 ) -> WorkloadRecord:
     """Measure one workload; writes ``<workload>.requests.jsonl`` and ``<workload>.json`` into ``out_dir`` and returns the latter.
 
@@ -79,7 +81,9 @@ async def run_workload(
     early (``complete`` False, a void caveat, open requests recorded as cancelled or dropped). Failures of requests are outcomes,
     not exceptions. Raises ValueError for a URL that is none and OSError when ``out_dir`` cannot be written.
     """
-    return await _Run(endpoint, workload, leg_salt, seed, out_dir=out_dir, on_progress=on_progress).go(alive, give_up)
+    return await _Run(endpoint, workload, leg_salt, seed, out_dir=out_dir, on_progress=on_progress, raw_limit=raw_limit).go(
+        alive, give_up
+    )
 
 
 class _Run:
@@ -92,9 +96,10 @@ class _Run:
         *,
         out_dir: Path,
         on_progress: Callable[[Progress], None] | None,
+        raw_limit: int,
     ) -> None:
         self.endpoint, self.workload, self.leg_salt, self.seed = endpoint, workload, leg_salt, seed
-        self.out_dir, self.on_progress = out_dir, on_progress
+        self.out_dir, self.on_progress, self.raw_limit = out_dir, on_progress, raw_limit
         self.target = Target.of(endpoint)
         self.continuous = True
         self.round = _Round("preflight", ClosedLoop(1, 1, None), "warmup", time.monotonic())
@@ -177,7 +182,7 @@ class _Run:
     async def _user(self, this: _Round, order: PromptOrder, user: int, connection: Connection) -> None:
         """One user: sends, waits for the end, sends again. The next request is due at the end of the one before it."""
         workload, scheduled = self.workload, this.t0
-        mark = salt(self.leg_salt, workload.name, this.phase)[1:-2]
+        prefix = f"audition-{mark(self.leg_salt, workload.name, this.phase)}"
         while True:
             index = this.pacer.next_index(user, time.monotonic() - this.t0)
             if index is None or self.watch.ended.is_set():
@@ -185,7 +190,7 @@ class _Run:
             prompt = order[index]
             messages = salted_messages(prompt, salt(self.leg_salt, workload.name, this.phase, index))
             body = request_body(workload, self.endpoint.model, messages, continuous=self.continuous)
-            request = self.target.request("POST", CHAT_PATH, body, f"audition-{mark}-{index}")
+            request = self.target.request("POST", CHAT_PATH, body, f"{prefix}-{index}")
             exchange = await connection.send(request, deadline_s=workload.deadline, silence_s=workload.silence)
             if exchange.sent is not None:
                 this.pacer.began(user, exchange.sent - this.t0)
@@ -222,11 +227,11 @@ class _Run:
         """Parse finished bodies while the load runs, only when too many bytes are held."""
         while True:
             await asyncio.sleep(0.05)
-            while this.waiting and this.raw_bytes > RAW_LIMIT:
+            while this.waiting and this.raw_bytes > self.raw_limit:
                 await self._parse_one(this)
 
     async def _parse_one(self, this: _Round) -> None:
-        sent = this.waiting.pop(0)
+        sent = this.waiting.popleft()
         this.raw_bytes -= sum(len(data) for _, data in sent.exchange.chunks)
         this.records.append(record_of(sent, this.t0))
         await asyncio.sleep(0)
