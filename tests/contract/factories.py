@@ -1,6 +1,7 @@
 """Engines that must honour the contract. Another engine joins by adding its factory to ``FACTORIES``.
 
-A factory gets a scratch folder and returns a ``Bench``; where an engine cannot run on this machine it calls ``pytest.skip`` with the reason.
+A factory gets a scratch folder and returns a ``Bench``; where an engine cannot run on this machine it calls ``pytest.skip`` with
+the reason.
 """
 
 from __future__ import annotations

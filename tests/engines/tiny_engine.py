@@ -15,7 +15,13 @@ import sys
 import threading
 import time
 
-WORKER = "import signal,sys,time\nfor s in sys.argv[1].split(','):\n    s and signal.signal(int(s), signal.SIG_IGN)\nwhile True: time.sleep(3600)"
+WORKER = """
+import signal, sys, time
+for number in filter(None, sys.argv[1].split(",")):
+    signal.signal(int(number), signal.SIG_IGN)
+while True:
+    time.sleep(3600)
+"""
 
 
 def arguments() -> argparse.Namespace:
@@ -38,7 +44,8 @@ def arguments() -> argparse.Namespace:
 
 
 def start_worker(options: argparse.Namespace) -> None:
-    """session: inherits everything. own-session: setsid. bare: own environment and output cleared (as setproctitle does), same session."""
+    """session: inherits everything. own-session: setsid. bare: own environment and output cleared (as setproctitle does), same
+    session."""
     ignored = str(int(signal.SIGTERM)) if options.stubborn_worker else ""
     command = [sys.executable, "-I", "-S", "-c", WORKER, ignored]
     if options.worker == "own-session":
@@ -121,7 +128,7 @@ def main() -> int:
         import fcntl
 
         os.makedirs(options.ledger, exist_ok=True)
-        holding = open(f"{options.ledger}/{os.getpid()}.json", "w")
+        holding = open(f"{options.ledger}/{os.getpid()}.json", "w")  # noqa: SIM115 - held as long as the process lives
         fcntl.flock(holding, fcntl.LOCK_EX)
         holding.write(json.dumps({"pid": os.getpid(), "gpus": {"0": options.hold_mib}}))
         holding.flush()

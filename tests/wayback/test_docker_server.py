@@ -265,6 +265,11 @@ def test_names_move_aside_and_back_any_number_of_times(world: World) -> None:
     step_aside(cli, displaced)
     again(target).start()
     assert world.docker.inspect(NAME)["State"]["Running"], "a start gives the name back by itself"
+    world.docker.run("rm", "-f", NAME)
+    world.docker.run("create", "--name", NAME, IMAGE)
+    with pytest.raises(WaybackError, match="which is not production's"):
+        step_aside(cli, displaced)
+    assert world.docker.inspect(NAME)["Config"]["Image"] == IMAGE
 
 
 def test_two_restorers_at_once_converge(world: World) -> None:

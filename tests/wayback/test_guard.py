@@ -1,4 +1,5 @@
-"""The guard with real processes: armed and proved, small, deaf to signals, restores when the runner dies, stands down only when it may."""
+"""The guard with real processes: armed and proved, small, deaf to signals, restores when the runner dies, stands down only when it
+may."""
 
 from __future__ import annotations
 
@@ -202,10 +203,10 @@ def test_a_claimed_end_without_production_is_not_believed(scene: Scene) -> None:
 def test_a_failing_restore_is_tried_again_and_recorded(scene: Scene) -> None:
     plan = scene.open()
     guard = scene.guard(plan)
-    flag = scene.folder / "allowed"
-    assert plan.production.process is not None
     ProcessServer(scene.production).stop(3)
-    blocker = scene.stranger(sys.executable, "-c", f"import socket,time,os\ns=socket.create_server(('127.0.0.1',{scene.port}))\ntime.sleep(99)")
+    blocker = scene.stranger(
+        sys.executable, "-c", f"import socket,time,os\ns=socket.create_server(('127.0.0.1',{scene.port}))\ntime.sleep(99)"
+    )
     wait_until(lambda: ProcessServer(scene.production).view().state == "foreign")
     scene.kill_runner()
     wait_until(lambda: (Path(plan.state_dir) / state.FAILED).exists(), 30)
@@ -213,7 +214,6 @@ def test_a_failing_restore_is_tried_again_and_recorded(scene: Scene) -> None:
     assert str(blocker.pid) in str(failure["report"]["problems"])
     assert is_alive(blocker)
     os.kill(blocker.pid, signal.SIGKILL)
-    flag.touch()
     scene.ended(guard)
     assert scene.is_back(plan)
     assert not (Path(plan.state_dir) / state.FAILED).exists()
@@ -261,7 +261,10 @@ def test_a_lock_kept_by_nobody_that_lives_does_not_stop_it(scene: Scene) -> None
     plan = scene.open()
     guard = scene.guard(plan)
     scene.swap()
-    keep = "import fcntl,os,sys,time; os.makedirs(os.path.dirname(sys.argv[1]), exist_ok=True); f=open(sys.argv[1],'a'); fcntl.flock(f, 2); time.sleep(99)"
+    keep = (
+        "import fcntl, os, sys, time; os.makedirs(os.path.dirname(sys.argv[1]), exist_ok=True); "
+        "held = open(sys.argv[1], 'a'); fcntl.flock(held, fcntl.LOCK_EX); time.sleep(99)"
+    )
     scene.stranger(sys.executable, "-c", keep, plan.lock_files[0])
     wait_until(lambda: current_holder(plan.lock_files) is not None)
     scene.kill_runner()
@@ -277,7 +280,9 @@ def test_the_bundle_restores_by_hand_without_any_environment(scene: Scene) -> No
     bundle.write_bytes(build())
     assert build() == bundle.read_bytes()
     file = str(Path(plan.state_dir) / "plan.json")
-    done = subprocess.run([base_python(), "-I", "-S", str(bundle), "restore", file], capture_output=True, text=True, env={}, cwd="/", check=False)
+    done = subprocess.run(
+        [base_python(), "-I", "-S", str(bundle), "restore", file], capture_output=True, text=True, env={}, cwd="/", check=False
+    )
     assert done.returncode == 0, done.stderr
     assert scene.is_back(plan)
     assert state.closed(Path(plan.state_dir))

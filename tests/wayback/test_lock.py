@@ -40,7 +40,9 @@ def test_two_hundred_starts_one_winner(tmp_path: Path) -> None:
         root = tmp_path / str(number)
         root.mkdir()
         racers = [
-            subprocess.Popen([sys.executable, "-c", TAKE, str(root), f"run-{i}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                [sys.executable, "-c", TAKE, str(root), f"run-{i}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
             for i in range(20)
         ]
         (root / "go").touch()
@@ -52,7 +54,9 @@ def test_two_hundred_starts_one_winner(tmp_path: Path) -> None:
 
 def test_the_holder_is_named_and_a_dead_one_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "go").touch()
-    winner = subprocess.Popen([sys.executable, "-c", TAKE, str(tmp_path), "run-old"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    winner = subprocess.Popen(
+        [sys.executable, "-c", TAKE, str(tmp_path), "run-old"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert winner.stdout
     assert winner.stdout.readline().strip() == "won"
     with pytest.raises(LockHeld, match=f"run run-old.*pid {winner.pid}.*audition status") as caught:
@@ -94,9 +98,18 @@ def test_waiting_for_the_lock(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
-    code = TAKE.replace("sys.stdin.read()", "import os\n    if os.fork() == 0:\n        time.sleep(30)\n    print(0, flush=True)\n    sys.stdin.read()")
+    code = TAKE.replace(
+        "sys.stdin.read()",
+        "import os\n    if os.fork() == 0:\n        time.sleep(30)\n    print(0, flush=True)\n    sys.stdin.read()",
+    )
     (tmp_path / "go").touch()
-    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), "run-1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path), "run-1"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     assert parent.stdout
     assert parent.stdout.readline().strip() == "won"
     parent.stdout.readline()
@@ -118,7 +131,10 @@ def test_a_removed_lock_file_does_not_make_two_winners(tmp_path: Path) -> None:
 
 
 def test_fencing_numbers_only_grow(tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from audition.wayback.lock import next_fence\nfor _ in range(20): print(next_fence(Path(sys.argv[1])))"
+    code = (
+        "import sys; from pathlib import Path; from audition.wayback.lock import next_fence\n"
+        "for _ in range(20): print(next_fence(Path(sys.argv[1])))"
+    )
     writers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) for _ in range(4)]
     numbers = [int(line) for writer in writers for line in writer.communicate()[0].split()]
     assert sorted(numbers) == list(range(1, 81))

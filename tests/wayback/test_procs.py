@@ -51,7 +51,8 @@ def test_identity_is_on_disk_and_survives_the_exec(world: World) -> None:
 def test_two_starts_at_once_give_one_server(world: World) -> None:
     arm = world.arm("candidate", "--boot-s", "0.2")
     code = (
-        "import sys, json; from wayback.tiny_world import World; from pathlib import Path; from audition.wayback.procs import ProcessServer\n"
+        "import sys; from wayback.tiny_world import World; from pathlib import Path\n"
+        "from audition.wayback.procs import ProcessServer\n"
         "w = World(Path(sys.argv[1]), port=int(sys.argv[2])); ProcessServer(w.arm('candidate', '--boot-s', '0.2')).start()\n"
     )
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from audition.wayback.health import completion, served_models
+from audition.wayback.health import NoAnswer, completion, served_models
 from audition.wayback.lock import lock_files_for
 from audition.wayback.plan import (
     ArmTarget,
@@ -134,5 +134,5 @@ def start_and_wait(arm: ArmTarget) -> ProcessServer:
 def _answers(port: int) -> bool:
     try:
         return bool(served_models(EndpointPlan(f"http://127.0.0.1:{port}", ""), 2.0))
-    except Exception:
+    except NoAnswer:
         return False

@@ -6,8 +6,11 @@ Measuring speed does not live here.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -71,19 +74,20 @@ def _chunks(endpoint: EndpointPlan, path: str, body: dict[str, Any] | None, limi
     if body is not None:
         payload = json.dumps(body)
         headers["Content-Type"] = "application/json"
+    watch = None
     try:
+        connection.connect()
+        watch = threading.Timer(until - time.monotonic(), _cut, (connection.sock,))  # one limit for all of it, headers included
+        watch.daemon = True
+        watch.start()
         connection.request("GET" if body is None else "POST", path, payload, headers)
-        socket = connection.sock
         response = connection.getresponse()
         size = 0
         while True:
-            left = until - time.monotonic()
-            if left <= 0:
-                raise NoAnswer(f"{path}: no complete answer within {limit_s:.0f} s")
-            if socket is not None:
-                socket.settimeout(left)
             piece = response.read1(65536)
             size += len(piece)
+            if time.monotonic() >= until:
+                raise NoAnswer(f"{path}: no complete answer within {limit_s:.0f} s")
             if response.status != 200:
                 text = piece[:300].decode("utf-8", "replace")
                 raise NoAnswer(f"{path}: HTTP {response.status} {text}")
@@ -93,9 +97,19 @@ def _chunks(endpoint: EndpointPlan, path: str, body: dict[str, Any] | None, limi
                 raise NoAnswer(f"{path}: more than {MOST_BYTES} bytes")
             yield piece
     except (OSError, http.client.HTTPException) as error:
+        if time.monotonic() >= until:
+            raise NoAnswer(f"{path}: no complete answer within {limit_s:.0f} s") from error
         raise NoAnswer(f"{path}: {type(error).__name__} {error}".strip()) from error
     finally:
+        if watch is not None:
+            watch.cancel()
         connection.close()
+
+
+def _cut(connected: socket.socket) -> None:
+    """End a call that takes too long; whoever reads from the socket sees its end."""
+    with contextlib.suppress(OSError):
+        connected.shutdown(socket.SHUT_RDWR)
 
 
 def _json(endpoint: EndpointPlan, path: str, body: dict[str, Any] | None, limit_s: float) -> dict[str, Any]:
