@@ -32,7 +32,7 @@ class Timing:
 
 def timing_of(record: RequestRecord) -> Timing:
     """Timing of one request. Raises audition.judge.load.Garbled when its events cannot be read."""
-    filled: list[StreamEvent] = [e for e in events_of(record) if e.kind]
+    filled = _filled(events_of(record))
     tokens = record.completion_tokens
     if not filled:
         return Timing(record, None, None, None, tokens, None, ())
@@ -40,6 +40,13 @@ def timing_of(record: RequestRecord) -> Timing:
     return Timing(
         record, filled[0].at, answer, filled[-1].at, tokens, _later_tokens(filled, tokens), _spread_tokens(filled, tokens)
     )
+
+
+def _filled(events: list[StreamEvent]) -> list[StreamEvent]:
+    """Events from the first one with text on that carry text or tokens: at a natural stop the last event is empty, yet holds the
+    end-of-text token, whose step took its time like any other."""
+    first = next((place for place, event in enumerate(events) if event.kind), len(events))
+    return [event for event in events[first:] if event.kind or event.tokens]
 
 
 def _later_tokens(filled: list[StreamEvent], tokens: int | None) -> int | None:

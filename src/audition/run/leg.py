@@ -58,7 +58,7 @@ class LegMeter:
         outcome: LegOutcome = "complete"
         detail = ""
         with HostSampler() as host:
-            probes = self._probes(arm, engine)
+            probes = self._probes(arm, engine, give_up)
             self.folder.write_probes(number, leg.arm, probes)
             for workload in self.spike.leg_workloads(leg):
                 if give_up():
@@ -124,12 +124,14 @@ class LegMeter:
     def _masked(self, text: str) -> str:
         return mask(text, self.secrets)
 
-    def _probes(self, arm: Arm, engine: Engine) -> list[ProbeRecord]:
+    def _probes(self, arm: Arm, engine: Engine, give_up: Callable[[], bool]) -> list[ProbeRecord]:
         names = self.spike.probes
         if not names:
             return []
         reference = None if arm.role == "production" else self.greedy_reference
-        records = in_loop(run_probes(engine.endpoint, names, reference=reference, deadline_s=self.probe_deadline_s))
+        records = in_loop(
+            run_probes(engine.endpoint, names, reference=reference, deadline_s=self.probe_deadline_s, give_up=give_up)
+        )
         if arm.role == "production" and self.greedy_reference is None:
             self.greedy_reference = reference_answers(records)
         for record in records:
