@@ -247,3 +247,66 @@ def test_the_image_name_is_free_to_move(world: World) -> None:
     engine.start()
     ready(engine)
     assert engine._server().differences() == []
+
+
+def test_a_candidate_that_docker_cannot_start_leaves_nothing(world: World) -> None:
+    text = (world.folder / "candidate.yml").read_text()
+    (world.folder / "candidate.yml").write_text(text.replace("    shm_size", "    gpus: all\n    shm_size"))
+    candidate = world.candidate()
+    with pytest.raises(InternalError, match="could not select device driver"):
+        candidate.start()
+    assert len(world.docker.containers()) == 1, "Docker leaves the container behind, created"
+    assert candidate.observe().state == "absent"
+    assert candidate.stop().proved
+    assert world.docker.containers() == []
+
+
+def test_networks_of_the_run_go_with_the_candidate_and_others_stay(world: World) -> None:
+    candidate = world.candidate()
+    target = candidate.target().container
+    assert target is not None
+    marks = [word for key, value in target.labels.items() for word in ("--label", f"{key}={value}")]
+    made = world.docker.run("network", "create", "--driver", "macvlan", *marks, f"{target.name}_default", check=False)
+    if made.returncode != 0:
+        pytest.skip(f"this kernel makes no further networks: {made.stderr.strip()}")
+    world.docker.run("network", "create", "--driver", "macvlan", "--label", "audition.run=another", "of-another-run")
+    candidate.start()
+    ready(candidate)
+    assert candidate.stop().proved
+    left = world.docker.run("network", "ls", "--format", "{{.Name}}").stdout.split()
+    assert f"{target.name}_default" not in left
+    assert "of-another-run" in left
+    world.docker.run("network", "rm", "of-another-run")
+
+
+def test_a_docker_context_is_honoured_everywhere(world: World) -> None:
+    world.docker.run("context", "create", "gpu-box", "--docker", f"host={world.docker.env['DOCKER_HOST']}")
+    try:
+        seen = world.up()
+        world.env = {**world.env, "DOCKER_HOST": "unix:///nowhere/s.sock"}
+        assert any("Docker engine does not answer" in text for text in blocking(world.production().preflight()))
+        engine = world.production(context="gpu-box")
+        assert blocking(engine.preflight()) == []
+        target = engine.target().container
+        assert target is not None
+        assert target.docker == ["docker", "--context", "gpu-box"]
+        assert all(argv[:3] == target.docker for argv in target.recreate)
+        assert engine.stop().proved
+        engine.start()
+        ready(engine)
+        assert world.docker.inspect(NAME)["Id"] == seen["Id"]
+    finally:
+        world.docker.run("context", "rm", "--force", "gpu-box")
+
+
+def test_a_log_that_is_pulled_twice_has_no_line_twice(world: World) -> None:
+    world.write("candidate.yml", more=', "--boot-s", "1"')
+    candidate = world.candidate()
+    candidate.start()
+    lines: list[str] = []
+    assert candidate.wait_ready(lambda: False, lines.append).kind == "ready"
+    text = candidate.log_since_start().read_text()
+    assert text.count("boots") == 1
+    assert text.count("Application startup complete.") == 1
+    assert lines == text.splitlines()
+    candidate.stop()
