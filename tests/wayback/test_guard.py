@@ -3,6 +3,7 @@ may."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -34,6 +35,7 @@ class Scene(World):
     """A world with a stand-in runner (a sleeping process) and guards that are ended with the test."""
 
     guards: list[ArmedGuard]
+    mounts = 1
 
     def open(self, *runner: str, **changes: object) -> RestorePlan:
         self.guards = []
@@ -209,7 +211,7 @@ def test_a_failing_restore_is_tried_again_and_recorded(scene: Scene) -> None:
     )
     wait_until(lambda: ProcessServer(scene.production).view().state == "foreign")
     scene.kill_runner()
-    wait_until(lambda: (Path(plan.state_dir) / state.FAILED).exists(), 30)
+    wait_until((Path(plan.state_dir) / state.FAILED).exists, 30)
     failure = json.loads((Path(plan.state_dir) / state.FAILED).read_text())
     assert str(blocker.pid) in str(failure["report"]["problems"])
     assert is_alive(blocker)
@@ -288,3 +290,54 @@ def test_the_bundle_restores_by_hand_without_any_environment(scene: Scene) -> No
     assert state.closed(Path(plan.state_dir))
     usage = subprocess.run([base_python(), "-I", "-S", str(bundle)], capture_output=True, text=True, check=False)
     assert usage.returncode == 2
+
+
+@pytest.fixture
+def disk_scene(tmp_path: Path) -> Iterator[Scene]:
+    """A scene whose whole folder is a small disk of its own."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"a small disk cannot be mounted here (needs root): {mounted.stderr.strip()}")
+    made = Scene(disk)
+    try:
+        yield made
+        for guard in made.guards:
+            if is_alive(guard.process):
+                os.kill(guard.process.pid, signal.SIGKILL)
+        made.close(made.production, made.candidate)
+    finally:
+        for _ in range(made.mounts):
+            subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def _fill(folder: Path) -> None:
+    with (folder / "filler").open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError as error:
+            assert error.errno == errno.ENOSPC  # noqa: PT017
+
+
+@pytest.mark.parametrize("trouble", ["full", "read-only"])
+def test_a_disk_that_takes_nothing_any_more(disk_scene: Scene, trouble: str) -> None:
+    plan = disk_scene.open()
+    plan = replace(plan, entry=None)
+    guard = disk_scene.guard(plan)
+    disk_scene.swap()
+    if trouble == "full":
+        _fill(disk_scene.folder)
+    else:  # a second, read-only mount over the first: only files that are open already stay writable
+        subprocess.run(["mount", "--bind", str(disk_scene.folder), str(disk_scene.folder)], check=True)
+        disk_scene.mounts += 1
+        subprocess.run(["mount", "-o", "remount,ro,bind", str(disk_scene.folder)], check=True)
+        with pytest.raises(OSError, match="Read-only"):
+            (disk_scene.folder / "probe").touch()
+    disk_scene.kill_runner()
+    disk_scene.ended(guard)
+    assert disk_scene.is_back(plan)
+    assert ProcessServer(disk_scene.candidate).members() == []

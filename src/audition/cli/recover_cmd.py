@@ -7,7 +7,6 @@ elsewhere.
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
 import time
@@ -261,8 +260,3 @@ def guard_of(folder: Path) -> ProcessRef | None:
     except TypeError:
         return None
     return ref if is_alive(ref) else None
-
-
-def as_root() -> bool:
-    """Whether this process may look at every process."""
-    return os.geteuid() == 0
