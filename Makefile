@@ -51,6 +51,9 @@ lock: $(DEV) ## Write the lock files in requirements/ anew from pyproject.toml, 
 lock-upgrade: $(DEV) ## The same, taking the newest releases
 	@$(BIN)/python requirements/lock.py --upgrade
 
+kill-matrix: $(DEV) ## Kill everybody at every point of every step, ROUNDS times, and write docs/results/kill-matrix.md
+	PYTHONPATH=tests $(BIN)/python tests/crash/kill_matrix.py --rounds $(or $(ROUNDS),8) --workers $(or $(WORKERS),2)
+
 clean: ## Remove what was installed and built here (.venv, .live, caches)
 	rm -rf .venv .live .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist src/*.egg-info
 

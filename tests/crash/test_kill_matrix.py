@@ -1,18 +1,41 @@
-"""Every point of every step, every victim, once: production comes back each time."""
+"""Every point of every step, every set of victims, once: production comes back each time. Process engine and compose engine."""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
-from kill_matrix import run_matrix
+from containers import ContainerWorld
+from kill_matrix import Trial, all_jobs, run_matrix, trial
+from world import World
+
+from environments.docker_engine import DockerEngine
+
+
+def judged(trials: list[Trial]) -> None:
+    assert [t for t in trials if t.problems] == []
+    assert [t for t in trials if not t.struck] == [], "these points were never reached"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_production_comes_back_from_a_kill_at_every_point(tmp_path: Path) -> None:
-    trials = run_matrix(tmp_path, rounds=1, workers=2)
-    assert len(trials) > 200
-    assert [t for t in trials if t.problems] == []
-    struck = [t for t in trials if t.struck]
-    assert len(struck) == len(trials), "some points were never reached"
+def test_processes_every_point_of_every_step_and_every_victim(tmp_path: Path) -> None:
+    jobs = all_jobs(World, tmp_path)
+    assert len(jobs) >= 20 * 4 * 5, "fewer steps than a run with three legs has"
+    judged(run_matrix(World, tmp_path, jobs, workers=2))
+
+
+@pytest.mark.slow
+@pytest.mark.docker
+@pytest.mark.timeout(1500)
+def test_containers_every_step_with_changing_victims_and_points(docker: DockerEngine, tmp_path: Path) -> None:
+    """One pass over all steps: each step is struck once, and points and victims take turns over the steps."""
+    make = functools.partial(ContainerWorld, docker=docker)
+    jobs = all_jobs(make, tmp_path)
+    steps = list(dict.fromkeys(step for step, _, _ in jobs))
+    chosen = []
+    for number, step in enumerate(steps):
+        mine = [job for job in jobs if job[0] == step]
+        chosen.append(mine[(number * 7) % len(mine)])
+    judged([trial(make, tmp_path, job) for job in chosen])

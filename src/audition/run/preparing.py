@@ -28,7 +28,7 @@ _SHORTEST_SECRET = 4
 def new_identity(spike: Spike, root: Path, date: str) -> Identity:
     """Names and places of a new run. ``date``: YYYY-MM-DD."""
     run_id = f"{spike.name}-{date}-{random.token_hex(4)}"
-    return Identity(run_id, root, root / "runs" / run_id, random.token_hex(16))
+    return Identity(run_id, date, root, root / "runs" / run_id, random.token_hex(16))
 
 
 def make_engines(spike: Spike, folder: Path, identity: Identity) -> dict[str, Engine]:

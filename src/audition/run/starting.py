@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,12 +32,13 @@ from audition.run.interrupts import Interrupts
 from audition.run.journal import Journal
 from audition.run.leg import LegMeter
 from audition.run.reporter import Reporter
-from audition.run.surroundings import World
+from audition.run.surroundings import Identity, World
 from audition.spike.model import Spike
 from audition.spike.parse import LoadedSpike, resolve
 from audition.swap.plan import make_plan
 from audition.wayback.lock import state_root
 
+REHEARSAL_PROBE_S = 20.0  # longest wait for one answer to a probe in a rehearsal
 RESOLVED = "spike.resolved.json"
 EXIT_OF_VERDICT = {"GO": EXIT_GO, "NO-GO": EXIT_NO_GO, "INCONCLUSIVE": EXIT_INCONCLUSIVE}
 
@@ -65,32 +67,74 @@ class Finished:
 
 
 def run_spike(loaded: LoadedSpike, options: Options = Options(), on_point: OnPoint = no_point) -> Finished:
-    """Run a spike to its end. Raises AuditionError only when nothing was touched; otherwise production was restored, or
-    ``exit_code`` is 7."""
-    spike, now = loaded.spike, time.time()
+    """Run a spike to its end. Raises AuditionError only when nothing was touched, and then leaves nothing behind; otherwise
+    production was restored, or ``exit_code`` is 7."""
+    now = time.time()
     date = time.strftime("%Y-%m-%d", time.localtime(now))
     reporter = Reporter(rehearsal=options.rehearsal, quiet=options.quiet)
-    identity = preparing.new_identity(spike, options.root or state_root(), date)
+    identity = preparing.new_identity(loaded.spike, options.root or state_root(), date)
+    made = _Made()
+    try:
+        _window_is_open(loaded, now)
+        conductor, record, secrets = _prepare(loaded, options, identity, reporter, made, on_point)
+        end = conductor.conduct()
+    except AuditionError:
+        made.discard()
+        raise
+    finally:
+        if made.interrupts is not None:
+            made.interrupts.uninstall()
+    assert made.folder is not None
+    return _finish(loaded, options, folder=made.folder, record=record, end=end, secrets=secrets)
+
+
+@dataclass
+class _Made:
+    """What preparing has made so far, to be removed again when the run is refused."""
+
+    state_dir: Path | None = None
+    folder: RunFolder | None = None
+    interrupts: Interrupts | None = None
+
+    def discard(self) -> None:
+        """Nothing was touched: leave no run folder and no state behind."""
+        for path in (self.folder.path if self.folder else None, self.state_dir):
+            if path is not None:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _prepare(
+    loaded: LoadedSpike, options: Options, identity: Identity, reporter: Reporter, made: _Made, on_point: OnPoint
+) -> tuple[Conductor, RunRecord, list[str]]:  # fmt: skip
+    """Find everything out, refuse what must be refused, and put the conductor together. Production is not touched."""
+    spike = loaded.spike
+    try:
+        identity.state_dir.mkdir(parents=True, mode=0o700)
+    except OSError as cause:
+        hint = "set AUDITION_STATE to a folder that can be written"
+        raise Refused(f"the state folder {identity.state_dir} cannot be made", seen=str(cause), next_step=hint) from cause
+    made.state_dir = identity.state_dir
     engines = preparing.make_engines(spike, loaded.folder, identity)
-    _window_is_open(loaded, now)
     preparing.check(spike, engines, reporter)
     gpu = preparing.gpu_plan(spike, options.ledger)
-    records = resolve(options.records_base or loaded.folder, spike.records.folder)
-    name = f"{spike.name}_rehearsal" if options.rehearsal else spike.name
     secrets = preparing.secret_values(spike, list(engines.values()), dict(os.environ))
     sidecars = preparing.find_interfering(spike, engines)
     for text in sidecars.said:
         reporter.say(text)
-    try:
-        identity.state_dir.mkdir(parents=True, mode=0o700)
-    except OSError as cause:
-        raise Refused(f"the state folder {identity.state_dir} cannot be made", seen=str(cause)) from cause
-    folder = RunFolder.create(records, name, date)
+    records = resolve(options.records_base or loaded.folder, spike.records.folder)
+    name = f"{spike.name}_rehearsal" if options.rehearsal else spike.name
+    folder = made.folder = RunFolder.create(records, name, identity.date)
     reporter.say(f"records: {folder.path}")
-    interrupts = Interrupts(lambda signal_name, before: reporter.warn(_heard(signal_name, before)))
+    record = RunRecord(
+        identity.run_id, spike.name, spike.question, options.rehearsal, options.fault, __version__, time.time(),
+        [leg.arm for leg in spike.planned_legs()],
+    )  # fmt: skip
+    folder.write_run(record)
+    write_atomically(folder.path / "spike.yaml", mask(loaded.source, secrets))
+    write_atomically(folder.path / RESOLVED, preparing.public_spike(spike, secrets))
     meter = LegMeter(spike, folder, engines, reporter, secrets, options.rehearsal)
     if options.rehearsal:
-        meter.probe_deadline_s = 20.0
+        meter.probe_deadline_s = REHEARSAL_PROBE_S
     world = World(
         spike,
         identity=identity,
@@ -103,13 +147,8 @@ def run_spike(loaded: LoadedSpike, options: Options = Options(), on_point: OnPoi
         sidecars=sidecars.plans,
         others=lambda: preparing.other_targets(spike, engines),
     )
-    record = RunRecord(
-        identity.run_id, spike.name, spike.question, options.rehearsal, options.fault, __version__, now,
-        [leg.arm for leg in spike.planned_legs()],
-    )  # fmt: skip
-    folder.write_run(record)
-    write_atomically(folder.path / "spike.yaml", mask(loaded.source, secrets))
-    write_atomically(folder.path / RESOLVED, preparing.public_spike(spike, secrets))
+    made.interrupts = Interrupts(lambda signal_name, before: reporter.warn(_heard(signal_name, before)))
+    made.interrupts.install()
     conductor = Conductor(
         spike,
         steps=make_plan(spike, sidecars=bool(sidecars.plans)),
@@ -117,18 +156,10 @@ def run_spike(loaded: LoadedSpike, options: Options = Options(), on_point: OnPoi
         around=world,
         open_journal=lambda: Journal(identity.state_dir / "journal.sqlite", world.fence),
         reporter=reporter,
-        interrupts=interrupts,
+        interrupts=made.interrupts,
         on_point=on_point,
     )
-    interrupts.install()
-    try:
-        end = conductor.conduct()
-    except AuditionError:
-        _discard(folder, identity.state_dir)
-        raise
-    finally:
-        interrupts.uninstall()
-    return _finish(loaded, options, folder=folder, record=record, end=end, secrets=secrets)
+    return conductor, record, secrets
 
 
 def _window_is_open(loaded: LoadedSpike, now: float) -> None:
@@ -153,14 +184,6 @@ def _heard(signal_name: str, before: int) -> str:
     if before == 0:
         return f"{signal_name}: ending the leg and bringing production back; this takes as long as production's start"
     return f"{signal_name} again: production is being brought back; this is not cut short"
-
-
-def _discard(folder: RunFolder, state_dir: Path) -> None:
-    """Nothing was touched: leave no run folder and no state behind."""
-    for path in (folder.path, state_dir):
-        for file in sorted(path.rglob("*"), reverse=True):
-            file.rmdir() if file.is_dir() else file.unlink(missing_ok=True)
-        path.rmdir()
 
 
 def _finish(

@@ -36,9 +36,11 @@ from audition.wayback.server import WaybackError
 
 @dataclass(frozen=True)
 class Identity:
-    """One run's names and places. ``root``: the state root; ``state_dir``: the run's folder below it; ``token``: a random mark."""
+    """One run's names and places. ``root``: the state root; ``state_dir``: the run's folder below it; ``token``: a random mark;
+    ``date``: YYYY-MM-DD, local time."""
 
     run_id: str
+    date: str
     root: Path
     state_dir: Path
     token: str
