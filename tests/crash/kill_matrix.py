@@ -85,10 +85,20 @@ def trial(make: MakeWorld, base: Path, job: Job) -> Trial:
 
 
 def all_jobs(make: MakeWorld, base: Path) -> list[Job]:
-    """Every point of an undisturbed run with every set of victims."""
+    """Every point of an undisturbed run with every set of victims.
+
+    The engine is a victim from the moment the guard is armed until it has stood down. Before that nothing was touched, and a server
+    that dies by itself makes the run refuse; after that the run is over, and a server that somebody kills is nobody's to restore.
+    """
     with make(base / "undisturbed") as here:
         points = recorded_points(here)
-    return [(step, point, victims) for step, point in points for victims in VICTIMS]
+    armed, over = points.index(("arm-guard", "after-effect")), points.index(("stand-down", "after-effect"))
+    return [
+        (step, point, victims)
+        for place, (step, point) in enumerate(points)
+        for victims, names in VICTIMS.items()
+        if armed <= place < over or "engine" not in names
+    ]
 
 
 def run_matrix(make: MakeWorld, base: Path, jobs: list[Job], workers: int) -> list[Trial]:
