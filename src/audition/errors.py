@@ -27,9 +27,7 @@ class AuditionError(Exception):
     exit_code: ClassVar[int] = EXIT_INTERNAL
     kind: ClassVar[str] = "internal error"
 
-    def __init__(
-        self, what: str, *, tried: str = "", seen: str = "", production: str = "", next_step: str = ""
-    ) -> None:
+    def __init__(self, what: str, *, tried: str = "", seen: str = "", production: str = "", next_step: str = "") -> None:
         super().__init__(what)
         self.what = what
         self.tried = tried

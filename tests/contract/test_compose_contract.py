@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from factories import Bench
 from test_engine_contract import *  # noqa: F403 - every test of the contract, run here with the bench below
 
 from audition.engines.base import Engine
 from audition.engines.compose import ComposeEngine
+from contract.factories import Bench
 from engines.compose_world import World
 from environments.docker_engine import DockerEngine
 from wayback.tiny_world import free_port

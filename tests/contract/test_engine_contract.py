@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from factories import FACTORIES, Bench
 
 from audition.engines.base import Engine
 from audition.wayback.health import completion, served_models
 from audition.wayback.proctable import port_answers
+from contract.factories import FACTORIES, Bench
 
 
 @pytest.fixture(params=sorted(FACTORIES))

@@ -8,8 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from world import TAIL, TINY, World
-
+from crash.world import TAIL, TINY, World
 from environments.docker_engine import IMAGE, DockerEngine
 
 # The first process of a container ignores SIGTERM unless it says otherwise; a real server does.

@@ -19,7 +19,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from world import World, recorded_points
+from crash.world import World, recorded_points
 
 VICTIMS = {
     "runner": ["runner"],

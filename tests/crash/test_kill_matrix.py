@@ -6,10 +6,10 @@ import functools
 from pathlib import Path
 
 import pytest
-from containers import ContainerWorld
-from kill_matrix import Trial, all_jobs, run_matrix, trial
-from world import World
 
+from crash.containers import ContainerWorld
+from crash.kill_matrix import Trial, all_jobs, run_matrix, trial
+from crash.world import World
 from environments.docker_engine import DockerEngine
 
 

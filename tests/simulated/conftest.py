@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simserver import MTP3, Server, Start
+
+from simulated.simserver import MTP3, Server, Start
 
 
 def _starter(folder: Path) -> Iterator[Start]:

@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from simserver import MTP3, Server, Start
 
 from audition.simulated.faults import FAULT_KINDS
 from audition.simulated.ledger import read_ledger
+from simulated.simserver import MTP3, Server, Start
 
 KV_SIZE = re.compile(r"(\w+) KV cache size: ([\d,]+) tokens")
 CONCURRENCY = re.compile(r"Maximum concurrency for ([\d,]+) tokens per request: ([\d.]+)x")

@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from simserver import NAME, Reply, Server, Start, deltas, events
+
+from simulated.simserver import NAME, Reply, Server, Start, deltas, events
 
 KEY = {"authorization": "Bearer key"}
 WEATHER = {

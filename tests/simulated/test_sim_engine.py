@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from simserver import MTP3, Server, Start, deltas
+
+from simulated.simserver import MTP3, Server, Start, deltas
 
 # Patterns of vLLM's own lines, 0.10 and later.
 STATS = re.compile(

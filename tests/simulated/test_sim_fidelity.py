@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from simserver import Server
+from simulated.simserver import Server
 
 REAL = Path(__file__).parents[1] / "data" / "vllm-0.24-h200"
 

@@ -285,9 +285,7 @@ def test_kv_size_stands_on_two_lines_then_on_one(version: str, lines: int) -> No
     texts = [line.text for line in kv_lines(settings, 32_768)]
     assert len(texts) == lines
     logged = "2,030,000" if version == "0.20.0" else "322,000"  # up to 0.20.0 the figure came from another formula
-    assert ", ".join(texts) == (
-        f"GPU KV cache size: {logged} tokens, Maximum concurrency for 32,768 tokens per request: 9.83x"
-    )
+    assert ", ".join(texts) == (f"GPU KV cache size: {logged} tokens, Maximum concurrency for 32,768 tokens per request: 9.83x")
 
 
 @pytest.mark.parametrize(

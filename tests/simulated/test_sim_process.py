@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simserver import MTP3, Reply, Server, Start, deltas, events
 
 from audition.simulated.ledger import read_ledger, sweep_ledger
+from simulated.simserver import MTP3, Reply, Server, Start, deltas, events
 
 
 def used(server: Server) -> dict[int, int]:

@@ -38,9 +38,7 @@ def no_death(mode: str) -> None:
 
 
 def engine_of(settings: Settings, rates: tuple[float, ...], prefix_caching: bool = False) -> Engine:
-    return Engine(
-        settings, Injector(settings), rates=rates, max_num_seqs=8, budget=64, prefix_caching=prefix_caching, die=no_death
-    )
+    return Engine(settings, Injector(settings), rates=rates, max_num_seqs=8, budget=64, prefix_caching=prefix_caching, die=no_death)
 
 
 def job_of(settings: Settings, engine: Engine, number: int, rng: Random) -> tuple[Job, Collector]:

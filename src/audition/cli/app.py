@@ -17,9 +17,9 @@ VERBS: dict[str, tuple[str, str]] = {
     "rehearse": ("audition.cli.rehearse_cmd", "Run the whole spike on simulated servers: no GPU, no docker, nothing touched."),
     "run": ("audition.cli.run_cmd", "Run the spike on production's own GPUs and bring production back."),
     "judge": ("audition.cli.judge_cmd", "Compute the verdict again from the records of a run."),
-    "recover": ("audition.cli.recover_verb", "Bring production back after anything that went wrong. Safe at any time."),
-    "status": ("audition.cli.status_verb", "Say what runs, who holds the slot, until when, and what to type."),
-    "setup": ("audition.cli.setup_verb", "Install the boot-time recovery unit, after showing it."),
+    "recover": ("audition.cli.recover_cmd", "Bring production back after anything that went wrong. Safe at any time."),
+    "status": ("audition.cli.status_cmd", "Say what runs, who holds the slot, until when, and what to type."),
+    "setup": ("audition.cli.setup_cmd", "Install the boot-time recovery unit, after showing it."),
     "schema": ("audition.cli.schema_cmd", "Print the JSON schema of the spike file, for editors."),
 }
 

@@ -76,7 +76,7 @@ def run_spike(loaded: LoadedSpike, options: Options = Options(), on_point: OnPoi
     made = _Made()
     try:
         _window_is_open(loaded, now)
-        conductor, record, secrets = _prepare(loaded, options, identity, reporter, made, on_point)
+        conductor, record, secrets = _prepare(loaded, options, identity=identity, reporter=reporter, made=made, on_point=on_point)
         end = conductor.conduct()
     except AuditionError:
         made.discard()
@@ -104,8 +104,8 @@ class _Made:
 
 
 def _prepare(
-    loaded: LoadedSpike, options: Options, identity: Identity, reporter: Reporter, made: _Made, on_point: OnPoint
-) -> tuple[Conductor, RunRecord, list[str]]:  # fmt: skip
+    loaded: LoadedSpike, options: Options, *, identity: Identity, reporter: Reporter, made: _Made, on_point: OnPoint
+) -> tuple[Conductor, RunRecord, list[str]]:
     """Find everything out, refuse what must be refused, and put the conductor together. Production is not touched."""
     spike = loaded.spike
     try:

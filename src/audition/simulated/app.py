@@ -217,9 +217,7 @@ class Application:
             sabotage=sabotage,
         )  # fmt: skip
 
-    async def _generate(
-        self, request: Completion, body: dict[str, Any], scope: Message, receive: Receive, send: Send
-    ) -> None:
+    async def _generate(self, request: Completion, body: dict[str, Any], scope: Message, receive: Receive, send: Send) -> None:
         if self.dead:
             raise ApiError(500, "InternalServerError", DEAD)
         sabotage = self.injector.next_request(request.stream)
@@ -265,5 +263,3 @@ def stop_everything(engine: Engine, finish: str) -> None:
     for job in engine.jobs():
         job.sink.fail(DEAD, finish)
         engine.abort(job)
-
-

@@ -89,8 +89,7 @@ def _decode(name: str, text: str) -> object:
         return json.loads(text)
     except json.JSONDecodeError:
         raise ArgumentsError(
-            f"{SERVE_USAGE}argument {_spelling(name)}: Value {text} cannot be converted to "
-            "<function loads at 0x7f095f49d260>."
+            f"{SERVE_USAGE}argument {_spelling(name)}: Value {text} cannot be converted to <function loads at 0x7f095f49d260>."
         ) from None
 
 
@@ -166,9 +165,7 @@ def _real(given: Mapping[str, object], name: str, default: float) -> float:
     try:
         return float(str(given.get(name, default)))
     except ValueError:
-        raise ArgumentsError(
-            f"{SERVE_USAGE}argument {_spelling(name)}: invalid float value: {given[name]!r}"
-        ) from None
+        raise ArgumentsError(f"{SERVE_USAGE}argument {_spelling(name)}: invalid float value: {given[name]!r}") from None
 
 
 def _speculative(value: object) -> Speculative | None:

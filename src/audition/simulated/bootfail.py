@@ -64,9 +64,7 @@ def context_too_long(max_model_len: int, kv_tokens: int, kv_gib: float) -> list[
         f"memory ({kv_gib:.2f} GiB). Based on the available memory, the estimated maximum model length is {kv_tokens}. "
         "Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine."
     )
-    return _failed(
-        ("EngineCore", source, "Traceback (most recent call last):"), ("EngineCore", source, text), core="{}"
-    )
+    return _failed(("EngineCore", source, "Traceback (most recent call last):"), ("EngineCore", source, text), core="{}")
 
 
 def port_in_use(host: str, port: int) -> str:

@@ -159,10 +159,7 @@ def _finish(arguments: ServeArguments, settings: Settings, max_model_len: int) -
         BootLine(0.96, API, "api_server.py:577", "Supported tasks: ['generate']"),
         BootLine(0.98, API, "api_server.py:581", f"Starting vLLM server on {address}"),
         BootLine(0.98, API, "launcher.py:37", "Available routes are:"),
-        *(
-            BootLine(0.98, API, "launcher.py:46", f"Route: {path}, Methods: {methods}")
-            for path, methods in ROUTES.items()
-        ),
+        *(BootLine(0.98, API, "launcher.py:46", f"Route: {path}, Methods: {methods}") for path, methods in ROUTES.items()),
     ]
 
 

@@ -28,9 +28,7 @@ SLEEP_HELP = (
 )
 
 
-def _cache_config(
-    out: Exposition, engine: Engine, arguments: ServeArguments, settings: Settings, max_model_len: int
-) -> None:
+def _cache_config(out: Exposition, engine: Engine, arguments: ServeArguments, settings: Settings, max_model_len: int) -> None:
     labels = {
         "block_size": str(settings.block_size),
         "cache_dtype": arguments.kv_cache_dtype,

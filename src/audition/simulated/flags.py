@@ -8,6 +8,7 @@ What must not live here: parsing (see `arguments`).
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
+
 # Take no value; each also has a --no- form.
 SWITCHES = _names(
     """

@@ -45,9 +45,7 @@ def _object(schema: Mapping[str, Any], prompt: str, root: Mapping[str, Any], dep
     return {key: instance(value, prompt, key, root, depth + 1) for key, value in properties.items()}
 
 
-def instance(
-    schema: Mapping[str, Any], prompt: str, name: str = "", root: Mapping[str, Any] | None = None, depth: int = 0
-) -> Any:
+def instance(schema: Mapping[str, Any], prompt: str, name: str = "", root: Mapping[str, Any] | None = None, depth: int = 0) -> Any:
     """A value for the schema, taken from the prompt where it offers one (numbers, places, quoted words).
 
     Nested deeper than MAX_DEPTH, or of an unknown type, the value is null.

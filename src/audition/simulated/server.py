@@ -73,4 +73,3 @@ def main(words: Sequence[str]) -> int:
     from audition.simulated.serving import Serving  # noqa: PLC0415  (uvicorn is only needed after the boot)
 
     return Serving(arguments, settings, rates, max_model_len, booted).run()
-

@@ -81,9 +81,7 @@ class Serving:
             die=self._die,
         )  # fmt: skip
         park = Park(self.settings, self.engine, self.booted.core)
-        self.app = Application(
-            self.arguments, self.settings, limits=self.limits, engine=self.engine, injector=injector, park=park
-        )
+        self.app = Application(self.arguments, self.settings, limits=self.limits, engine=self.engine, injector=injector, park=park)
         config = uvicorn.Config(
             self.app, log_config=None, access_log=self.arguments.access_log, http="httptools", ws="none",
             lifespan="on", interface="asgi3", proxy_headers=False, backlog=2048, timeout_keep_alive=5,

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from random import Random
 
 DEGENERATE = " the river and the river and"
+
+
 @dataclass(frozen=True, slots=True)
 class Lexicon:
     """Words of one language, and its sentence forms.
@@ -38,9 +40,7 @@ def _phrases(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(","))
 
 
-_FRENCH_MARKS = frozenset(
-    _words("le la les des est une dans que qui pour avec sur pourquoi en cinq phrases décris explique écris")
-)
+_FRENCH_MARKS = frozenset(_words("le la les des est une dans que qui pour avec sur pourquoi en cinq phrases décris explique écris"))
 
 ENGLISH = Lexicon(
     nouns=_words(

@@ -18,9 +18,11 @@ def server_of(arm: ArmTarget, *, production: bool) -> Server:
 
 
 def strangers_of(server: Server) -> list[str]:
-    """Who else listens on a process server's port; empty for servers that cannot tell."""
+    """Who else listens on a server's port; empty for servers that cannot tell."""
     from audition.wayback.procs import ProcessServer  # noqa: PLC0415
 
-    if not isinstance(server, ProcessServer) or server.leader() is None:
-        return []
-    return server.strangers()
+    if isinstance(server, ProcessServer):
+        return server.strangers() if server.leader() is not None else []
+    from audition.wayback.docker import ContainerServer  # noqa: PLC0415
+
+    return server.strangers() if isinstance(server, ContainerServer) else []

@@ -19,6 +19,8 @@ from audition.wayback.plan import RestorePlan
 
 PLAN, DIGEST, CLOSED, FAILED, GUARD = "plan.json", "plan.sha256", "closed.json", "NOT-RESTORED.json", "guard.json"
 
+SECRET_FILES = ("saved-*.json", "candidate-*.json", "log-*.txt")  # resolved profiles, and logs that may have printed a key
+
 
 def plan_digest(text: str) -> str:
     """SHA-256 of a plan's JSON text."""
@@ -62,8 +64,9 @@ def shred(folder: Path) -> None:
     """Remove what holds secrets. Raises OSError."""
     for name in (PLAN, FAILED):
         (folder / name).unlink(missing_ok=True)
-    for file in folder.glob(f".{PLAN}.*.tmp"):
-        file.unlink(missing_ok=True)
+    for pattern in (f".{PLAN}.*.tmp", *SECRET_FILES):
+        for file in folder.glob(pattern):
+            file.unlink(missing_ok=True)
     spare = spare_path(str(folder / FAILED))
     if spare:
         Path(spare).unlink(missing_ok=True)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from audition.cli.recover_cmd import recover
-from audition.cli.setup_cmd import DEADLINE, SERVICE, TIMER, install, plan_setup, setup, setup_text, systemd_runs
-from audition.cli.status_cmd import status, status_text
 from audition.errors import Refused
+from audition.run.recovering import recover
+from audition.run.setup import DEADLINE, SERVICE, TIMER, install, plan_setup, setup, setup_text, systemd_runs
+from audition.run.status import status, status_text
 from audition.wayback import state
 from audition.wayback.plan import RestorePlan
 from audition.wayback.procs import ProcessServer
@@ -93,7 +93,7 @@ def test_twice_at_once(world: World) -> None:
     plan = interrupted(world)
     reports = []
     code = (
-        "import sys; from pathlib import Path; from audition.cli.recover_cmd import recover; from wayback.tiny_world import FAST\n"
+        "import sys; from pathlib import Path; from audition.run.recovering import recover; from wayback.tiny_world import FAST\n"
         "sys.exit(int(recover(root=Path(sys.argv[1]), pace=FAST, say=print)))"
     )
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
