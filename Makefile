@@ -10,7 +10,7 @@ CHECKED := src tests requirements
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help rehearse test check lint format types imports dev live-env docker-env lock lock-upgrade clean
+.PHONY: help rehearse test check lint format types imports dev live-env docker-env lock lock-upgrade kill-matrix clean
 
 help: ## List what one can do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -51,8 +51,11 @@ lock: $(DEV) ## Write the lock files in requirements/ anew from pyproject.toml, 
 lock-upgrade: $(DEV) ## The same, taking the newest releases
 	@$(BIN)/python requirements/lock.py --upgrade
 
-kill-matrix: $(DEV) ## Kill everybody at every point of every step, ROUNDS times, and write docs/results/kill-matrix.md
-	PYTHONPATH=tests $(BIN)/python tests/crash/kill_matrix.py --rounds $(or $(ROUNDS),8) --workers $(or $(WORKERS),2)
+kill-matrix: $(DEV) docker-env ## Kill everybody at every point, ROUNDS times (8), and write docs/results/kill-matrix.md (an hour)
+	@cp docs/results/kill-matrix.head.md .kill-matrix.part
+	@PYTHONPATH=tests $(BIN)/python tests/crash/kill_matrix.py --engine process --rounds $(or $(ROUNDS),8) >> .kill-matrix.part
+	@PYTHONPATH=tests $(BIN)/python tests/crash/kill_matrix.py --engine compose --rounds $(or $(COMPOSE_ROUNDS),0) >> .kill-matrix.part
+	@mv .kill-matrix.part docs/results/kill-matrix.md
 
 clean: ## Remove what was installed and built here (.venv, .live, caches)
 	rm -rf .venv .live .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist src/*.egg-info

@@ -6,15 +6,18 @@ As a script it runs many rounds and prints the report that ``docs/results/kill-m
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
+import functools
 import os
 import platform
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,18 +145,54 @@ def report(trials: list[Trial], title: str, command: str, seconds: float) -> str
     return "\n".join([*lines, "", *[f"- FAILED: {t.step} {t.point} {t.victims}: {'; '.join(t.problems)}" for t in failed]])
 
 
+def one_pass(jobs: list[Job]) -> list[Job]:
+    """Every step once; points and victims take turns over the steps."""
+    steps = list(dict.fromkeys(step for step, _, _ in jobs))
+    turns = [[job for job in jobs if job[0] == step] for step in steps]
+    return [mine[(number * 7) % len(mine)] for number, mine in enumerate(turns)]
+
+
+def revision() -> str:
+    """The commit that is tested, with a mark when files differ from it."""
+    words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parent).stdout.strip() or "unknown"
+
+
+@contextlib.contextmanager
+def worlds(kind: str) -> Iterator[MakeWorld]:
+    """How a world of that kind is made; for containers, with a private Docker engine that is gone afterwards."""
+    if kind == "process":
+        yield World
+        return
+    from crash.containers import ContainerWorld
+    from environments.docker_engine import DockerEngine
+
+    engine = DockerEngine(Path(tempfile.mkdtemp(prefix="aud-", dir="/tmp")))
+    try:
+        engine.start()
+        yield functools.partial(ContainerWorld, docker=engine)
+    finally:
+        engine.tear_down()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--engine", choices=["process", "compose"], default="process")
+    parser.add_argument("--rounds", type=int, default=1, help="0: one pass over all steps, points and victims taking turns")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--only", default="", help="only steps that begin with this")
     arguments = parser.parse_args()
     base = Path(tempfile.mkdtemp(prefix="audition-kill-"))
     begun = time.monotonic()
-    jobs = [job for job in all_jobs(World, base) if job[0].startswith(arguments.only)] * arguments.rounds
-    trials = run_matrix(World, base, jobs, arguments.workers)
-    command = f"make kill-matrix ROUNDS={arguments.rounds}"
-    print(report(trials, "Process engine", command, time.monotonic() - begun))
+    with worlds(arguments.engine) as make:
+        jobs = [job for job in all_jobs(make, base) if job[0].startswith(arguments.only)]
+        jobs = one_pass(jobs) if arguments.rounds == 0 else jobs * arguments.rounds
+        if arguments.engine == "compose":  # trials share one engine, which a fork would not survive
+            trials = [trial(make, base, job) for job in jobs]
+        else:
+            trials = run_matrix(make, base, jobs, arguments.workers)
+    command = f"tests/crash/kill_matrix.py --engine {arguments.engine} --rounds {arguments.rounds}` at `{revision()}"
+    print(report(trials, f"{arguments.engine.capitalize()} engine", command, time.monotonic() - begun))
     if any(t.problems for t in trials):
         print(f"worlds of failed trials are kept under {base}", file=sys.stderr)
         return 1

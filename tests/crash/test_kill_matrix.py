@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crash.containers import ContainerWorld
-from crash.kill_matrix import Trial, all_jobs, run_matrix, trial
+from crash.kill_matrix import Trial, all_jobs, one_pass, run_matrix, trial
 from crash.world import World
 from environments.docker_engine import DockerEngine
 
@@ -32,10 +32,21 @@ def test_processes_every_point_of_every_step_and_every_victim(tmp_path: Path) ->
 def test_containers_every_step_with_changing_victims_and_points(docker: DockerEngine, tmp_path: Path) -> None:
     """One pass over all steps: each step is struck once, and points and victims take turns over the steps."""
     make = functools.partial(ContainerWorld, docker=docker)
-    jobs = all_jobs(make, tmp_path)
-    steps = list(dict.fromkeys(step for step, _, _ in jobs))
-    chosen = []
-    for number, step in enumerate(steps):
-        mine = [job for job in jobs if job[0] == step]
-        chosen.append(mine[(number * 7) % len(mine)])
-    judged([trial(make, tmp_path, job) for job in chosen])
+    judged([trial(make, tmp_path, job) for job in one_pass(all_jobs(make, tmp_path))])
+
+
+@pytest.mark.parametrize("step", ["take-lock", "snapshot"])
+def test_a_production_that_dies_before_the_guard_is_armed_makes_the_run_refuse(step: str, tmp_path: Path) -> None:
+    """Nobody took that server from anybody yet: nothing is started, nothing is left behind, and the run says why."""
+    with World(tmp_path / "world") as here:
+
+        def strike(at: str, where: str) -> None:
+            if (at, where) == (step, "before-intent"):
+                here.strike(["engine"])
+
+        assert here.run(strike) == 5
+        assert here.engine_pids() == []
+        assert here.quiet()
+        assert list((here.folder / "_iteration_log").iterdir()) == []
+        assert list((here.folder / "state" / "runs").iterdir()) == []
+        assert "not running" in (here.folder / "runner.log").read_text()
