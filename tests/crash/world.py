@@ -136,9 +136,9 @@ class World:
             try:
                 os.setsid()
                 os.chdir("/")
-                with open(self.folder / "runner.log", "ab") as log:
-                    os.dup2(log.fileno(), 1)
-                    os.dup2(log.fileno(), 2)
+                sys.stdout = sys.stderr = open(self.folder / "runner.log", "a", buffering=1, encoding="utf-8")  # noqa: SIM115
+                os.dup2(sys.stderr.fileno(), 1)
+                os.dup2(sys.stderr.fileno(), 2)
                 os.environ["AUDITION_STATE"] = self.env["AUDITION_STATE"]
                 code = run_spike(load_spike(self.spike), Options(), on_point=on_point).exit_code
             except AuditionError as error:

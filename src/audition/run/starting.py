@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -200,6 +201,10 @@ def _finish(
         write_records(folder.path, result[1], result[0], loaded.folder, not options.rehearsal, secrets=secrets)
     except (AuditionError, OSError) as cause:
         return Finished(_exit_code(end, None), folder.path, None, end, f"the records could not be written: {cause}")
+    except Exception as cause:  # noqa: BLE001 - production is back; a fault in judging must not hide that
+        where = "".join(traceback.format_exception(cause)[-3:])
+        problem = f"judging failed: {cause!r}; the raw records are complete, try: audition judge {folder.path}\n{where}"
+        return Finished(_exit_code(end, None), folder.path, None, end, problem)
     return Finished(_exit_code(end, result[1]), folder.path, result[1], end)
 
 
