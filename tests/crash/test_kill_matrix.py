@@ -49,4 +49,4 @@ def test_a_production_that_dies_before_the_guard_is_armed_makes_the_run_refuse(s
         assert here.quiet()
         assert list((here.folder / "_iteration_log").iterdir()) == []
         assert list((here.folder / "state" / "runs").iterdir()) == []
-        assert "not running" in (here.folder / "runner.log").read_text()
+        assert "refused: production" in (here.folder / "runner.log").read_text()
