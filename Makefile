@@ -4,13 +4,13 @@ BIN     := .venv/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq
 RUNTIME := .venv/.runtime.stamp
 DEV     := .venv/.dev.stamp
-CHECKED := src tests requirements
+CHECKED := src tests requirements benchmarks
 
 # Extra arguments, e.g. `make test ARGS="-k window"` or `make rehearse ARGS="--fault boot_crash"`.
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help rehearse test check lint format types imports dev live-env docker-env lock lock-upgrade kill-matrix clean
+.PHONY: help rehearse test check lint format types imports dev live-env docker-env lock lock-upgrade kill-matrix bench-rehearsal clean
 
 help: ## List what one can do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -56,6 +56,9 @@ kill-matrix: $(DEV) docker-env ## Kill everybody at every point, ROUNDS times (8
 	@PYTHONPATH=tests $(BIN)/python tests/crash/kill_matrix.py --engine process --rounds $(or $(ROUNDS),8) >> .kill-matrix.part
 	@PYTHONPATH=tests $(BIN)/python tests/crash/kill_matrix.py --engine compose --rounds $(or $(COMPOSE_ROUNDS),0) >> .kill-matrix.part
 	@mv .kill-matrix.part docs/results/kill-matrix.md
+
+bench-rehearsal: $(DEV) ## Time the rehearsal of the reference spike and its memory; writes docs/results/rehearsal.md
+	@$(BIN)/python benchmarks/rehearsal.py > .bench.part && mv .bench.part docs/results/rehearsal.md
 
 clean: ## Remove what was installed and built here (.venv, .live, caches)
 	rm -rf .venv .live .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist src/*.egg-info
