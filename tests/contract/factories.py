@@ -7,7 +7,7 @@ the reason.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,7 +39,7 @@ class Bench:
             engine.stop()
 
 
-def _arm(name: str, engine: dict[str, object], port: int, model: str, boot: dict[str, object] | None = None) -> Arm:
+def _arm(name: str, engine: Mapping[str, object], port: int, model: str, boot: dict[str, object] | None = None) -> Arm:
     return Arm.model_validate(
         {
             "name": name,

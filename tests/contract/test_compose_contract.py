@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_engine_contract import *  # noqa: F403 - every test of the contract, run here with the bench below
 
 from audition.engines.base import Engine
 from audition.engines.compose import ComposeEngine
+from contract.checks import *  # noqa: F403 - every test of the contract, run here with the bench below
 from contract.factories import Bench
 from engines.compose_world import World
 from environments.docker_engine import DockerEngine

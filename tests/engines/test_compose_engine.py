@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from audition.engines.base import Finding
 from audition.errors import InternalError
 from audition.wayback.docker_cli import FENCE_LABEL, RUN_LABEL
 from audition.wayback.health import completion
@@ -20,7 +21,7 @@ def world(docker: DockerEngine, tmp_path: Path, free_port: Callable[[], int]) ->
     return World(docker, tmp_path, free_port())
 
 
-def blocking(engine_findings: list) -> list[str]:
+def blocking(engine_findings: list[Finding]) -> list[str]:
     return [finding.text for finding in engine_findings if finding.level == "blocking"]
 
 

@@ -121,7 +121,7 @@ def main() -> int:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if options.exit_at_boot is not None:
         print("RuntimeError: crashed at boot on purpose", flush=True)
-        return options.exit_at_boot
+        return int(options.exit_at_boot)
     if options.worker != "none":
         start_worker(options)
     if options.ledger:

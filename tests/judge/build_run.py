@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from audition.judge.records import (
     EVENT_CONTENT,
@@ -57,7 +57,7 @@ class LegPlan:
     arm: str
     rate: float | None = 100.0
     failed: int = 0
-    outcome: str = "complete"
+    outcome: Literal["complete", "boot-failed", "engine-died", "cut", "failed"] = "complete"
     detail: str = ""
     boot: BootRecord | None = None
     canary: bool | None = True
@@ -135,7 +135,7 @@ def _build_leg(folder: Path, index: int, plan: LegPlan, spike: Spike) -> None:
     names = [w.name for w in spike.workloads] if ran else []
     leg = LegRecord(
         index, plan.arm, spike.arm(plan.arm).role, plan.outcome, plan.detail, at, at + 500, boot, names, plan.facts, plan.caveats
-    )  # type: ignore[arg-type]
+    )
     (folder / "leg.json").write_text(to_json(leg))
     if not ran:
         return

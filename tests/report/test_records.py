@@ -14,7 +14,7 @@ from audition.judge.load import load_run
 from audition.judge.records import BootRecord, Caveat
 from audition.judge.result import Result, judge_run
 from audition.report.decision import decision_markdown
-from audition.report.documents import Bullets, Code, Heading, Paragraph, Table, to_markdown, to_text
+from audition.report.documents import Bullets, Code, Document, Heading, Paragraph, Table, to_markdown, to_text
 from audition.report.terminal import summary_text
 from audition.report.upstream import private_free, upstream_markdown
 from audition.report.words import number, span
@@ -204,6 +204,6 @@ def test_figures_that_are_absent_are_never_zero() -> None:
 
 
 def test_documents_render_as_text_and_markdown() -> None:
-    doc = [Heading(1, "T"), Paragraph("p"), Bullets(["a"]), Table(["x", "y"], [["1|2", "3"]]), Code("log ``` end")]
+    doc: Document = [Heading(1, "T"), Paragraph("p"), Bullets(["a"]), Table(["x", "y"], [["1|2", "3"]]), Code("log ``` end")]
     assert to_markdown(doc) == "# T\n\np\n\n- a\n\n| x | y |\n| --- | --- |\n| 1\\|2 | 3 |\n\n````\nlog ``` end\n````\n"
     assert to_text(doc) == "T\n=\n\np\n\n  - a\n\n  x    y\n  ---  -\n  1|2  3\n\n    log ``` end\n"

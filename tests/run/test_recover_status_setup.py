@@ -211,7 +211,12 @@ def test_setup_asks_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setenv("AUDITION_STATE", str(tmp_path))
     said: list[str] = []
     asked: list[str] = []
-    code = setup(say=said.append, confirm=lambda text: bool(asked.append(text)))
+
+    def decline(text: str) -> bool:
+        asked.append(text)
+        return False
+
+    code = setup(say=said.append, confirm=decline)
     assert code == 0
     if systemd_runs():
         assert asked

@@ -50,7 +50,7 @@ NAMES = sorted({str(part) for path in PLACES for part in path if isinstance(part
 def mutate(data: Any, path: tuple[str | int, ...], how: str, value: Any, name: str) -> Any:
     """A copy of the data with the value at ``path`` replaced, removed, doubled, wrapped in a list, or its key renamed."""
     part, rest = path[0], path[1:]
-    copy = dict(data) if isinstance(data, dict) else list(data)
+    copy: Any = dict(data) if isinstance(data, dict) else list(data)
     if rest:
         copy[part] = mutate(copy[part], rest, how, value, name)
     elif how == "remove":

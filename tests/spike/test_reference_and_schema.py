@@ -34,7 +34,7 @@ def test_every_key_is_described_and_stands_in_the_reference(key: Key) -> None:
     places = {(found.owner, found.name): path for found, path in first_places(document)}
     assert (key.owner, key.name) in places, f"reference.yaml does not show {key.owner.__name__}.{key.name}"
     line = document.keys[places[(key.owner, key.name)]][0]
-    comment = []
+    comment: list[str] = []
     for row in reversed(document.lines[: line - 1]):
         if not row.strip().startswith("#:"):
             break
@@ -113,7 +113,7 @@ def accepts(schema: dict[str, Any], node: dict[str, Any], value: Any) -> bool:
         return False
     if "oneOf" in node and sum(accepts(schema, choice, value) for choice in node["oneOf"]) != 1:
         return False
-    kinds = {
+    kinds: dict[str, type | tuple[type, ...]] = {
         "object": dict, "array": list, "string": str, "boolean": bool, "number": (int, float), "integer": int, "null": type(None),
     }  # fmt: skip
     kind = node.get("type")

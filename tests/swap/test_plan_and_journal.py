@@ -65,7 +65,7 @@ def entries_of(names: list[str], fence: int = 1) -> list[Entry]:
     for step in make_plan(with_legs(names)):
         for mark in ("intent", "done"):
             data = {"verified": True} if step.kind is StepKind.RESTORE else {}
-            out.append(Entry(len(out) + 1, float(len(out)), fence, step.key, step.kind.value, mark, data))  # type: ignore[arg-type]
+            out.append(Entry(len(out) + 1, float(len(out)), fence, step.key, step.kind.value, mark, data))
     return out
 
 

@@ -88,5 +88,5 @@ TOUCHED = JournalState(5, 1, True, True)
     ],
 )
 def test_the_cases_by_name(journal: JournalState | Missing | Corrupt, changes: dict[str, object], expected: type) -> None:
-    world = WorldView(**{**SEEN.__dict__, **changes})  # type: ignore[arg-type]
+    world = WorldView(**{**SEEN.__dict__, **changes})
     assert type(decide(journal, world, 100.0)) is expected

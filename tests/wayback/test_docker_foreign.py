@@ -94,7 +94,11 @@ def worlds(draw: st.DrawFn) -> list[dict[str, Any]]:
         if draw(st.booleans()):
             labels.pop("audition.run", None)
         running = draw(st.booleans())
-        state = {"Running": running, "Restarting": running and draw(st.booleans()), "Paused": running and draw(st.booleans())}
+        state: dict[str, Any] = {
+            "Running": running,
+            "Restarting": running and draw(st.booleans()),
+            "Paused": running and draw(st.booleans()),
+        }
         state |= {
             "Pid": 7 if running else 0,
             "Status": "running" if running else "exited",
@@ -125,8 +129,8 @@ def is_production(container: dict[str, Any]) -> bool:
     """The container that ran when the plan was made, or one that compose made of the same project, service and folder since."""
     labels = container["Config"]["Labels"]
     if "audition.run" in labels:
-        return container["Id"] == OWN_ID
-    return container["Id"] == OWN_ID or all(labels.get(key) == value for key, value in COMPOSE.items())
+        return bool(container["Id"] == OWN_ID)
+    return bool(container["Id"] == OWN_ID) or all(labels.get(key) == value for key, value in COMPOSE.items())
 
 
 def is_candidate(container: dict[str, Any]) -> bool:

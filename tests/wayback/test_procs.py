@@ -37,6 +37,11 @@ def changed(arm: ArmTarget, **values: object) -> ArmTarget:
     return replace(arm, process=replace(arm.process, **values))  # type: ignore[arg-type]
 
 
+def wait_past(moment: float) -> None:
+    """``moment``: of the monotonic clock."""
+    wait_until(lambda: time.monotonic() > moment)
+
+
 def test_identity_is_on_disk_and_survives_the_exec(world: World) -> None:
     server = start_and_wait(world.arm("candidate"))
     assert server.leader() is not None
@@ -80,7 +85,7 @@ def test_a_start_whose_starter_died_leaves_no_unknown_server(world: World) -> No
         assert starter.wait() == -9
         dead = time.monotonic()
         assert server.stop(2).proved
-        wait_until(lambda since=dead: time.monotonic() - since > 0.4)  # a launcher on its way would have come up by now
+        wait_past(dead + 0.4)  # a launcher on its way would have come up by now
         assert server.members() == []
         assert not port_answers(world.port)
 

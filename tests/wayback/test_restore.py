@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from audition.wayback.health import NoAnswer
 from audition.wayback.nextstep import MOST_STEPS, Done, Look, Progress, Step, Stuck, next_step
-from audition.wayback.plan import ArmTarget, GpuPlan, RestorePlan
+from audition.wayback.plan import ArmTarget, GpuPlan, ProcessRef, RestorePlan
 from audition.wayback.procs import ProcessServer
 from audition.wayback.proctable import is_alive, port_answers
 from audition.wayback.restore import EFFECTS, Restoring, restore
@@ -46,6 +46,10 @@ def check_end(world: World, plan: RestorePlan) -> None:
     assert len({proc.pid for proc in production.members() if proc.pid == proc.sid}) == 1
     for arm in plan.others:
         assert ProcessServer(arm).members() == []
+
+
+def wait_for_end(ref: ProcessRef) -> None:
+    wait_until(lambda: not is_alive(ref))
 
 
 # ---- the pure order
@@ -132,7 +136,7 @@ def test_from_every_state_to_the_same_end(world: World, state: str) -> None:
             leader = start_and_wait(worker).leader()
             assert leader is not None
             os.kill(leader.pid, signal.SIGKILL)
-            wait_until(lambda ref=leader: not is_alive(ref))
+            wait_for_end(leader)
     report = restore(plan, pace=FAST)
     assert report.verified, report.problems
     assert report.untouched == (state == "production runs")
@@ -188,7 +192,7 @@ def test_a_production_that_dies_in_its_hold_time_is_started_again(world: World) 
     production = world.arm("production")
     plan = world.plan(production)
     plan = replace(plan, verify=replace(plan.verify, hold_s=0.4))
-    killed = []
+    killed: list[ProcessRef] = []
 
     def kill_once(step: str, point: str) -> None:
         if step == "hold" and point == "after-intent" and not killed:
