@@ -110,7 +110,8 @@ def test_usage_in_the_last_delta_only_is_not_taken_for_counting_along() -> None:
     ],
 )
 def test_tokens_per_event(rows: list[tuple[int, int | None]], final: int | None, expected: list[int | None]) -> None:
-    assert tokens_per_event(rows, final) == expected
+    kinds, totals = bytes(kind for kind, _ in rows), [-1 if total is None else total for _, total in rows]
+    assert tokens_per_event(kinds, totals, final) == expected
 
 
 def test_comments_pings_and_other_fields_are_passed_over() -> None:

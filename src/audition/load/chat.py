@@ -6,11 +6,16 @@ What must not live here: sockets, clocks, which prompt comes next.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+import struct
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from audition.judge.records import Outcome, RequestRecord, pack_events
+from audition.judge.records import Outcome, RequestRecord
+from audition.load.body import Body
 from audition.load.client import Exchange
-from audition.load.stream import StreamResult, read_stream
+from audition.load.scan import BodyReader, Templates
+from audition.load.stream import StreamFigures
 from audition.spike.model import Workload
 
 CHAT_PATH = "/v1/chat/completions"
@@ -27,6 +32,7 @@ class Sent:
     prompt_id: str
     scheduled: float
     exchange: Exchange
+    templates: Templates = field(default_factory=Templates)
 
 
 def request_body(workload: Workload, model: str, messages: list[dict[str, str]], *, continuous: bool) -> bytes:
@@ -47,7 +53,7 @@ def request_body(workload: Workload, model: str, messages: list[dict[str, str]],
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def judge_exchange(exchange: Exchange, stream: StreamResult) -> tuple[Outcome, str, float]:
+def judge_exchange(exchange: Exchange, stream: StreamFigures) -> tuple[Outcome, str, float]:
     """Outcome, detail and end of a request from what the transport saw and what the body says.
 
     A stream that said ``[DONE]`` is whole even when the connection failed afterwards. A whole HTTP response whose stream has
@@ -68,16 +74,34 @@ def judge_exchange(exchange: Exchange, stream: StreamResult) -> tuple[Outcome, s
     if stream.finish_reason in _BROKEN_FINISH:
         return "error-in-stream", f"the server ended the answer with finish reason {stream.finish_reason}", exchange.end
     if stream.finish_reason is None and stream.done_at is None:
-        seen = f"{stream.filled_events} events" if stream.events else "an empty body"
+        seen = f"{stream.filled_events} events" if len(stream.kinds) else "an empty body"
         return "dropped", f"the stream ended without a finish reason after {seen}", exchange.end
     return "ok", "" if stream.done_at is not None else "no [DONE] at the end", exchange.end
 
 
-def record_of(sent: Sent, t0: float) -> RequestRecord:
-    """The record of one request, parsed from its stored bytes. Times become seconds since ``t0``."""
+def pack(at: Sequence[float], tokens: Sequence[int | None], kinds: Sequence[int], t0: float) -> str:
+    """Events as text, byte for byte what ``audition.judge.records.pack_events`` makes of the same events on a clock from ``t0``."""
+    fields: list[int] = []
+    add, previous = fields.append, 0
+    for when, count, kind in zip(at, tokens, kinds, strict=True):
+        gap = round((when - t0) * 1e6) - previous
+        if not 0 <= gap <= 0xFFFFFFFF:
+            gap = min(max(gap, 0), 0xFFFFFFFF)
+        previous += gap
+        add(gap)
+        add(65535 if count is None else count if count < 65534 else 65534)
+        add(kind)
+    return b64encode(struct.pack("<" + "IHB" * len(kinds), *fields)).decode("ascii")
+
+
+def record_of(sent: Sent, t0: float, reader: BodyReader | None = None) -> RequestRecord:
+    """The record of one request, read from its stored bytes, or from what ``reader`` has read of them already. Times become seconds
+    since ``t0``."""
     exchange = sent.exchange
-    failed_http = exchange.outcome == "http-error"
-    stream = read_stream([] if failed_http else exchange.chunks, exchange.end)
+    if exchange.outcome == "http-error" or reader is None:
+        body = Body() if exchange.outcome == "http-error" else exchange.raw
+        reader = BodyReader(body, sent.templates)
+    stream = reader.finish(exchange.end)
     outcome, detail, end = judge_exchange(exchange, stream)
     tokens, estimated = stream.completion_tokens, False
     if tokens is None and (stream.filled_events or outcome == "ok"):
@@ -97,5 +121,5 @@ def record_of(sent: Sent, t0: float) -> RequestRecord:
         completion_tokens=tokens,
         tokens_estimated=estimated,
         finish_reason=stream.finish_reason,
-        events=pack_events([replace(event, at=event.at - t0) for event in stream.events]),
+        events=pack(stream.at, stream.tokens, stream.kinds, t0),
     )

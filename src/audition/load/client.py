@@ -11,6 +11,7 @@ import asyncio
 import json
 import ssl
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 from urllib.parse import urlsplit
@@ -18,10 +19,13 @@ from urllib.parse import urlsplit
 import httptools
 
 from audition.judge.records import Outcome
+from audition.load.body import BadFraming, Body
 
 CONNECT_LIMIT_S = 10.0  # longest wait for a connection; within one host or site a connect takes milliseconds
 _RETRY_WITHIN_S = 1.0  # a kept-alive connection lost sooner than this without one byte was closed by the server while idle
 _KEPT_ERROR = 4096  # bytes of an error body that are kept
+_MAYBE_END = b"\r\n\r\n"  # how the last piece of a body in HTTP chunks ends, with or without trailers
+_now = time.monotonic
 
 
 class Endpoint(Protocol):
@@ -42,7 +46,7 @@ class Endpoint(Protocol):
 
 @dataclass
 class Exchange:
-    """One request and what came back. ``chunks``: (arrival, bytes) of the body, de-chunked, in order.
+    """One request and what came back. ``raw``: the body as it arrived, see ``audition.load.body``.
 
     ``outcome`` says only what the transport saw: ok means a whole HTTP response below 400, whatever its body says.
     """
@@ -52,9 +56,17 @@ class Exchange:
     end: float = 0.0
     status: int | None = None
     content_type: str = ""
-    chunks: list[tuple[float, bytes]] = field(default_factory=list)
+    raw: Body = field(default_factory=Body)
     outcome: Outcome = "ok"
     detail: str = ""
+
+    @property
+    def chunks(self) -> list[tuple[float, bytes]]:
+        """(arrival, bytes) of the body without HTTP framing, in order, up to where the framing can be read."""
+        out: list[tuple[float, bytes]] = []
+        with suppress(BadFraming):
+            out.extend(self.raw.pieces())
+        return out
 
     @property
     def body(self) -> bytes:
@@ -93,7 +105,11 @@ class Target:
 
 
 class _Wire(asyncio.Protocol):
-    """One connection. ``begin`` starts an exchange; the future it returns is done when the exchange has ended."""
+    """One connection. ``begin`` starts an exchange; the future it returns is done when the exchange has ended.
+
+    Header fields go through the HTTP parser at once. Of a body in HTTP chunks, only bytes and time are stored; the parser sees it when
+    its last bytes could be the end of a response, so that it costs nothing for each token.
+    """
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -103,9 +119,12 @@ class _Wire(asyncio.Protocol):
         self.exchange: Exchange | None = None
         self._done: asyncio.Future[None] | None = None
         self._parser: httptools.HttpResponseParser | None = None
-        self._at = 0.0
         self._until_eof = True
+        self._chunked = False
         self._informational = False
+        self._head = b""  # the last bytes of a header that is not complete
+        self._body: Body | None = None  # set once the header is complete
+        self._fed = 0  # bytes of the body that the parser has seen
 
     # What asyncio calls.
 
@@ -113,34 +132,73 @@ class _Wire(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        self._at = self.last_byte = time.monotonic()
-        parser = self._parser
-        if parser is None:
-            self.close()
+        self.last_byte = at = _now()
+        body = self._body
+        if body is None:
+            self._header(at, data)
             return
-        try:
-            parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self.fail("protocol", f"the response is not HTTP: {error or type(error).__name__}")
+        raw = body.raw
+        raw += data
+        body.at.append(at)
+        body.ends.append(body.base + len(raw))
+        if not body.chunked or raw.endswith(_MAYBE_END):
+            self.settle()
 
     def eof_received(self) -> bool:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
+        self.settle()
         exchange = self.exchange
         if exchange is None:
             return
-        self._at = time.monotonic()
+        self.last_byte = _now()
         if exc is None and exchange.headers is not None and self._until_eof:
             self._finish()
         else:
             self.fail("dropped", f"the connection was lost: {exc or 'closed by the server'}")
 
-    # What httptools calls.
+    def _header(self, at: float, data: bytes) -> None:
+        """Bytes before the header is complete; what follows it in the same piece is body."""
+        while data and self._body is None:
+            if self._parser is None:  # nothing was asked
+                self.close()
+                return
+            seen = self._head + data
+            end = seen.find(b"\r\n\r\n")
+            inside = len(data) if end < 0 else end + 4 - len(self._head)
+            self._head = seen[-3:] if end < 0 else b""
+            if not self._feed(data[:inside]):
+                return
+            data = data[inside:]
+        if data and self._body is not None:
+            self._body.add(at, data)
+            self.settle()
 
-    def on_status(self, _status: bytes) -> None:
-        pass
+    def _feed(self, data: bytes | memoryview) -> bool:
+        """Give the parser bytes. False when they are not HTTP; the exchange has failed then."""
+        parser = self._parser
+        if parser is None:
+            return False
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self.fail("protocol", f"the response is not HTTP: {error or type(error).__name__}")
+            return False
+        return True
+
+    def settle(self) -> None:
+        """Let the parser see all of the body that came; this ends the exchange when the response is complete."""
+        body = self._body
+        if body is None or self._parser is None:
+            return
+        start = self._fed - body.base
+        self._fed = body.base + len(body.raw)
+        if start < len(body.raw):
+            self._feed(bytes(memoryview(body.raw)[start:]))
+
+    # What httptools calls.
 
     def on_header(self, name: bytes, value: bytes) -> None:
         exchange = self.exchange
@@ -149,21 +207,22 @@ class _Wire(asyncio.Protocol):
         lowered = name.lower()
         if lowered == b"content-type":
             exchange.content_type = value.decode("latin-1").lower()
-        elif lowered in (b"content-length", b"transfer-encoding"):
+        elif lowered == b"content-length":
             self._until_eof = False
+        elif lowered == b"transfer-encoding":
+            self._until_eof = False
+            self._chunked = value.lower().rpartition(b",")[2].strip() == b"chunked"
 
     def on_headers_complete(self) -> None:
-        if self.exchange is None or self._parser is None:
+        exchange = self.exchange
+        if exchange is None or self._parser is None:
             return
         status = self._parser.get_status_code()
         self._informational = status < 200
         if not self._informational:
-            self.exchange.headers = self._at
-            self.exchange.status = status
-
-    def on_body(self, body: bytes) -> None:
-        if self.exchange is not None:
-            self.exchange.chunks.append((self._at, body))
+            exchange.headers = self.last_byte
+            exchange.status = status
+            exchange.raw = self._body = Body(self._chunked)
 
     def on_message_complete(self) -> None:
         if self._informational:
@@ -178,11 +237,11 @@ class _Wire(asyncio.Protocol):
         assert self.transport is not None
         assert self.exchange is None
         self._parser = httptools.HttpResponseParser(self)
-        self._until_eof = True
+        self._until_eof, self._chunked, self._body, self._head, self._fed = True, False, None, b"", 0
         self.exchange = exchange = Exchange()
         self._done = asyncio.get_running_loop().create_future()
         self.transport.write(request)
-        exchange.sent = self.last_byte = time.monotonic()
+        exchange.sent = self.last_byte = _now()
         self.used = True
         return exchange, self._done
 
@@ -219,9 +278,9 @@ class _Wire(asyncio.Protocol):
 
     def _end(self) -> None:
         if self.exchange is not None:
-            self.exchange.end = max(self._at, self.exchange.sent or 0.0) if self.exchange.outcome == "ok" else time.monotonic()
+            self.exchange.end = max(self.last_byte, self.exchange.sent or 0.0) if self.exchange.outcome == "ok" else _now()
         self.exchange = None
-        self._parser = None
+        self._parser = self._body = None
         if self._done is not None and not self._done.done():
             self._done.set_result(None)
 
@@ -319,6 +378,9 @@ class _Watch:
 
     def _fire(self) -> None:
         now = time.monotonic()
+        self._wire.settle()
+        if self._wire.exchange is None:
+            return
         if now >= self._deadline:
             self._wire.fail("deadline", "the request took longer than its deadline")
         elif now - self._wire.last_byte >= self._silence:

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterable
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import sub
 from typing import Any, Literal
 
 from pydantic_core import from_json
 
 from audition.judge.records import EVENT_CONTENT, EVENT_EMPTY, EVENT_REASONING, EVENT_TOOL, StreamEvent
 
-FaultKind = Literal["server-error", "not-an-event-stream", "not-json", "not-a-chunk"]
+FaultKind = Literal["server-error", "not-an-event-stream", "not-json", "not-a-chunk", "bad-framing"]
+_MOST_TOKENS = 2**62  # a count above it is no count; kept below what an array holds
 _QUOTED = 200  # characters of a faulty text that are quoted in a fault
 
 
@@ -66,13 +69,24 @@ class StreamResult:
         return sum(1 for event in self.events if event.kind != EVENT_EMPTY)
 
 
-@dataclass
-class _Row:
-    """One event while reading. ``total``: completion tokens so far as the server said with this event."""
+@dataclass(frozen=True)
+class StreamFigures:
+    """What a stream held but its texts. ``at``, ``kinds`` and ``tokens``: one entry for each event, see ``StreamEvent``."""
 
-    at: float
-    kind: int
-    total: int | None
+    at: Sequence[float]
+    kinds: Sequence[int]
+    tokens: list[int | None]
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    finish_reason: str | None
+    done_at: float | None
+    cut: bool
+    fault: StreamFault | None
+
+    @property
+    def filled_events(self) -> int:
+        """Events with a non-empty delta."""
+        return len(self.kinds) - self.kinds.count(EVENT_EMPTY)
 
 
 @dataclass
@@ -86,16 +100,20 @@ class StreamReader:
     """Reads one stream step by step. Feed bytes in order, then call ``finish`` once.
 
     Never raises on content: the first thing that cannot be understood becomes the one fault, and the rest is ignored.
+    ``keep_text`` False: the texts of the answer are thrown away. ``on_plain`` is called with the JSON text and the value of every
+    chunk that was understood.
     """
 
-    def __init__(self) -> None:
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+    def __init__(self, *, keep_text: bool = True, on_plain: Callable[[str, Any], None] | None = None) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decode = self._decoder.decode
+        self._keep, self._on_plain = keep_text, on_plain
         self._tail = ""
         self._data: list[str] = []
         self._odd_line = ""
         self._any_data = False
         self._first = True
-        self._rows: list[_Row] = []
+        self.at, self.kinds, self.totals = array("d"), bytearray(), array("q")  # totals: tokens so far, -1 where not said
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[int, _Call] = {}
@@ -105,12 +123,45 @@ class StreamReader:
         self._done_at: float | None = None
         self._fault: StreamFault | None = None
 
+    @property
+    def between(self) -> bool:
+        """Whether the stream goes on and the next byte begins a new event."""
+        pending = self._tail or self._data or self._decoder.getstate()[0]
+        return not pending and self._fault is None and self._done_at is None
+
+    def note_events(self, prompt: int | None, total: int | None) -> None:
+        """Take notice of events whose times, kinds and totals were appended from outside; the figures are those of the last usage."""
+        self._first, self._any_data = False, True
+        if total is not None:
+            self._total = total
+        if prompt is not None:
+            self._prompt_tokens = prompt
+
     def feed(self, at: float, data: bytes) -> None:
         """Take the bytes that arrived at ``at`` (seconds on any one clock, not decreasing)."""
         self._lines(at, self._decode(data), last=False)
 
     def finish(self, at: float) -> StreamResult:
         """The whole stream as values. A last event without its blank line still counts when it is complete."""
+        return self._result(self._last(at))
+
+    def figures(self, at: float) -> StreamFigures:
+        """The same without texts."""
+        cut = self._last(at)
+        return StreamFigures(
+            at=self.at,
+            kinds=self.kinds,
+            tokens=tokens_per_event(self.kinds, self.totals, self._total),
+            prompt_tokens=self._prompt_tokens,
+            completion_tokens=self._total,
+            finish_reason=self._finish,
+            done_at=self._done_at,
+            cut=cut,
+            fault=self._fault,
+        )
+
+    def _last(self, at: float) -> bool:
+        """Read what is left. Returns whether the stream was cut inside an event."""
         self._lines(at, self._decode(b"", True), last=True)
         cut = False
         if self._data:
@@ -119,7 +170,7 @@ class StreamReader:
                 self._dispatch(at)
         if self._fault is None and not self._any_data and self._odd_line:
             self._fault = StreamFault("not-an-event-stream", f"no data line in the body, it reads {self._odd_line!r}")
-        return self._result(cut)
+        return cut
 
     def _lines(self, at: float, text: str, *, last: bool) -> None:
         text = self._tail + text
@@ -174,6 +225,8 @@ class StreamReader:
         fault = self._chunk(at, chunk)
         if fault is not None:
             self._fault = fault
+        elif self._on_plain is not None:
+            self._on_plain(text, chunk)
 
     def _chunk(self, at: float, chunk: Any) -> StreamFault | None:
         if not isinstance(chunk, dict):
@@ -191,7 +244,9 @@ class StreamReader:
             if not isinstance(choice, dict):
                 return StreamFault("not-a-chunk", f"a choice is no object: {json.dumps(choice)[:_QUOTED]}")
             kind |= self._choice(choice)
-        self._rows.append(_Row(at, kind, total))
+        self.at.append(at)
+        self.kinds.append(kind)
+        self.totals.append(-1 if total is None else total)
         return None
 
     def _usage(self, usage: Any) -> int | None:
@@ -215,17 +270,20 @@ class StreamReader:
         parts: dict[str, Any] = delta if isinstance(delta, dict) else {"content": choice.get("text")}
         content = parts.get("content")
         if isinstance(content, str) and content:
-            self._content.append(content)
+            if self._keep:
+                self._content.append(content)
             kind |= EVENT_CONTENT
         reasoning = parts.get("reasoning") or parts.get("reasoning_content")
         if isinstance(reasoning, str) and reasoning:
-            self._reasoning.append(reasoning)
+            if self._keep:
+                self._reasoning.append(reasoning)
             kind |= EVENT_REASONING
         calls = parts.get("tool_calls")
         if isinstance(calls, list) and calls:
             for position, call in enumerate(calls):
                 if isinstance(call, dict):
-                    self._tool(position, call)
+                    if self._keep:
+                        self._tool(position, call)
                     kind |= EVENT_TOOL
         return kind
 
@@ -242,9 +300,10 @@ class StreamReader:
                 known.arguments.append(function["arguments"])
 
     def _result(self, cut: bool) -> StreamResult:
-        tokens = tokens_per_event([(row.kind, row.total) for row in self._rows], self._total)
+        tokens = tokens_per_event(self.kinds, self.totals, self._total)
+        rows = zip(self.at, tokens, self.kinds, strict=True)
         return StreamResult(
-            events=[StreamEvent(row.at, count, row.kind) for row, count in zip(self._rows, tokens, strict=True)],
+            events=[StreamEvent(at, count, kind) for at, count, kind in rows],
             content=whole_text("".join(self._content)),
             reasoning=whole_text("".join(self._reasoning)),
             tool_calls=[
@@ -261,30 +320,32 @@ class StreamReader:
         )
 
 
-def tokens_per_event(rows: list[tuple[int, int | None]], final: int | None) -> list[int | None]:
-    """Tokens of each event from (kind, completion tokens so far) pairs and the last figure of the stream.
+def tokens_per_event(kinds: bytes | bytearray, totals: Sequence[int], final: int | None) -> list[int | None]:
+    """Tokens of each event from its kind, the completion tokens so far (-1: not said) and the last figure of the stream.
 
     The server counts along only when every event with a non-empty delta carries a figure; then an event's tokens are the difference
     to the figure before it. Tokens counted before the first non-empty delta belong to that delta, and tokens that only a later
     figure shows belong to the last one, so that the sum equals ``final``. Otherwise, or when a figure falls, all are None.
     """
-    unknown: list[int | None] = [None] * len(rows)
-    filled = [at for at, (kind, _) in enumerate(rows) if kind != EVENT_EMPTY] or list(range(len(rows)))
-    if final is None or any(rows[at][1] is None for at in filled):
+    unknown: list[int | None] = [None] * len(kinds)
+    if final is None or not kinds:
         return unknown
-    counts: list[int] = []
-    before = 0
-    for _, total in rows:
-        now = before if total is None else total
-        if now < before:
+    first, last = len(kinds) - len(kinds.lstrip(b"\0")), len(kinds.rstrip(b"\0")) - 1
+    if last < 0:  # nothing but empty deltas
+        first, last = 0, len(kinds) - 1
+    so_far = list(totals)
+    if -1 in so_far:
+        if any(total < 0 and (kind or not any(kinds)) for kind, total in zip(kinds, so_far, strict=True)):
             return unknown
-        counts.append(now - before)
-        before = now
-    if final < before or not filled:
+        for place, total in enumerate(so_far):
+            if total < 0:
+                so_far[place] = so_far[place - 1] if place else 0
+    counts: list[int] = list(map(sub, so_far, [0, *so_far]))
+    if min(counts) < 0 or final < so_far[-1]:
         return unknown
-    counts[filled[0]] += sum(counts[: filled[0]])
-    counts[: filled[0]] = [0] * filled[0]
-    counts[filled[-1]] += final - before
+    counts[first] += sum(counts[:first])
+    counts[:first] = [0] * first
+    counts[last] += final - so_far[-1]
     return list(counts)
 
 
@@ -310,7 +371,7 @@ def whole_text(text: str) -> str:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    return min(value, _MOST_TOKENS) if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def _error_text(chunk: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from audition.load.client import Target
 
 POLL_S = 0.5  # between two looks at `alive` and `give_up`
 DEAD_AFTER_S = 4.0  # an engine that refuses connections for so long is dead; with the other waits it ends a workload within 10 s
-BEAT_S = 0.01  # between two measurements of the loop's lag
+BEAT_S = 0.025  # between two measurements of the loop's lag
 
 
 class EngineWatch:

@@ -21,6 +21,7 @@ from audition.load.chat import CHAT_PATH, Sent, record_of, request_body
 from audition.load.client import Connection, Endpoint, Target
 from audition.load.counters import Reading, read_at_rest
 from audition.load.prompts import PromptClass, PromptOrder, mark, salt, salted_messages
+from audition.load.scan import Templates
 from audition.load.vitals import EngineWatch, LoopLag
 from audition.observe.prometheus import CounterReset, difference
 from audition.spike.model import Workload
@@ -102,6 +103,7 @@ class _Run:
         self.out_dir, self.on_progress, self.raw_limit = out_dir, on_progress, raw_limit
         self.target = Target.of(endpoint)
         self.continuous = True
+        self.templates = Templates()
         self.round = _Round("preflight", ClosedLoop(1, 1, None), "warmup", time.monotonic())
         self.watch: EngineWatch
 
@@ -194,7 +196,7 @@ class _Run:
             exchange = await connection.send(request, deadline_s=workload.deadline, silence_s=workload.silence)
             if exchange.sent is not None:
                 this.pacer.began(user, exchange.sent - this.t0)
-            sent = Sent(index, user, prompt.id, scheduled, exchange)
+            sent = Sent(index, user, prompt.id, scheduled, exchange, self.templates)
             failed = self._keep(this, sent)
             scheduled = exchange.end
             if exchange.outcome == "refused":
@@ -207,7 +209,7 @@ class _Run:
     def _keep(self, this: _Round, sent: Sent) -> bool:
         """Store a finished request; True when it is known to have failed. Only small bodies are looked into now."""
         exchange = sent.exchange
-        size = sum(len(data) for _, data in exchange.chunks)
+        size = len(exchange.raw.raw)
         failed = exchange.outcome != "ok"
         if failed or size <= _SMALL_BODY:
             record = record_of(sent, this.t0)
@@ -232,7 +234,7 @@ class _Run:
 
     async def _parse_one(self, this: _Round) -> None:
         sent = this.waiting.popleft()
-        this.raw_bytes -= sum(len(data) for _, data in sent.exchange.chunks)
+        this.raw_bytes -= len(sent.exchange.raw.raw)
         this.records.append(record_of(sent, this.t0))
         await asyncio.sleep(0)
 
