@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import statistics
 
 import pytest
 
-from audition.judge.estimate import detectable, jackknife_se, leg_noise, mean, paired_mean, percentile, pooled_mean, t_quantile
+from audition.judge.estimate import Sample, detectable, leg_noise, mean, paired_mean, percentile, pooled_mean, t_quantile
 
 
 def _t_cdf(x: float, df: int) -> float:
@@ -14,7 +15,7 @@ def _t_cdf(x: float, df: int) -> float:
     scale = math.gamma((df + 1) / 2) / (math.sqrt(df * math.pi) * math.gamma(df / 2))
     steps = 4000
     h = x / steps
-    f = [scale * (1 + (i * h) ** 2 / df) ** (-(df + 1) / 2) for i in range(steps + 1)]
+    f: list[float] = [scale * (1 + (i * h) ** 2 / df) ** (-(df + 1) / 2) for i in range(steps + 1)]
     return 0.5 + h / 3 * (f[0] + f[-1] + 4 * sum(f[1:-1:2]) + 2 * sum(f[2:-1:2]))
 
 
@@ -96,13 +97,13 @@ def test_coverage_of_the_pooled_interval() -> None:
 def test_one_value_has_no_interval() -> None:
     assert paired_mean([0.1], [[1.0]]).interval() is None
     assert pooled_mean([0.1], [[0.1]], 0.01).interval() is None
-    assert jackknife_se([1.0, 2.0, 3.0], mean) is None
+    assert Sample([1.0, 2.0, 3.0]).mean_se() is None
 
 
 def test_jackknife_of_a_mean_is_about_its_standard_error() -> None:
     rng = random.Random(1)
     values = [rng.gauss(10, 2) for _ in range(1000)]
-    se = jackknife_se(values, mean)
+    se = Sample(values).mean_se()
     assert se == pytest.approx(2 / math.sqrt(1000), rel=0.6)
 
 
@@ -112,3 +113,16 @@ def test_noise_in_a_single_leg_bounds_the_pooled_error_from_below() -> None:
 
 def test_detectable_adds_confidence_and_power() -> None:
     assert detectable(1.0, 1) == pytest.approx(12.706 + 1.376)
+
+
+def test_percentiles_without_a_block_are_those_of_the_rest() -> None:
+    rng = random.Random(3)
+    for values in ([float(rng.randrange(6)) for _ in range(57)], [rng.random() for _ in range(203)]):
+        n = len(values)
+        at = [round(i * n / 10) for i in range(11)]
+        for share in (0.5, 0.9, 0.99):
+            rest = [percentile(sorted([*values[:a], *values[b:]]), share) for a, b in itertools.pairwise(at)]
+            centre = mean(rest)
+            expected = math.sqrt(0.9 * math.fsum((x - centre) ** 2 for x in rest))
+            assert Sample(values).percentile_se(share) == pytest.approx(expected, abs=1e-12)
+            assert Sample(values).percentile(share) == percentile(sorted(values), share)

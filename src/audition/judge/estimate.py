@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -72,15 +73,58 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def jackknife_se(in_time_order: Sequence[float], statistic: Callable[[Sequence[float]], float]) -> float | None:
-    """Standard error of ``statistic`` by deleting one block of neighbours in time after the other.
+class Sample:
+    """Values in time order, sorted once: percentiles and means of all of them and of all but one block of neighbours in time.
 
-    ``statistic`` gets values in ascending order. None with fewer than eight values: there is nothing to say.
+    The error of a percentile or mean is a jackknife over blocks; None with fewer than eight values: there is nothing to say.
     """
-    edges = _edges(len(in_time_order))
-    if edges is None:
-        return None
-    return _spread([statistic(sorted([*in_time_order[:a], *in_time_order[b:]])) for a, b in edges])
+
+    def __init__(self, in_time_order: Sequence[float]) -> None:
+        self._values = in_time_order
+        self._edges = _edges(len(in_time_order)) or []
+        self._blocks = [sorted(in_time_order[a:b]) for a, b in self._edges]
+        self._ordered = sorted(itertools.chain.from_iterable(self._blocks) if self._blocks else in_time_order)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def percentile(self, share: float) -> float:
+        """Percentile of all values; see ``percentile``."""
+        return percentile(self._ordered, share)
+
+    def percentile_se(self, share: float) -> float | None:
+        """Standard error of the percentile."""
+        return _spread([self._without(block, share) for block in self._blocks]) if self._blocks else None
+
+    def mean(self) -> float:
+        """Arithmetic mean."""
+        return mean(self._values)
+
+    def mean_se(self) -> float | None:
+        """Standard error of the mean."""
+        if not self._edges:
+            return None
+        whole, n = math.fsum(self._values), len(self._values)
+        return _spread([(whole - math.fsum(self._values[a:b])) / (n - (b - a)) for a, b in self._edges])
+
+    def _without(self, block: list[float], share: float) -> float:
+        """Percentile of the values outside one block."""
+        at = (len(self._ordered) - len(block) - 1) * share
+        below = math.floor(at)
+        low = self._ranked(block, below)
+        return low if at == below else low + (self._ranked(block, below + 1) - low) * (at - below)
+
+    def _ranked(self, block: list[float], rank: int) -> float:
+        """The value of this rank, from 0, among those outside the block: the first that has so many of them at or below it."""
+        low, high = rank, min(rank + len(block), len(self._ordered) - 1)
+        while low < high:
+            middle = (low + high) // 2
+            value = self._ordered[middle]
+            if bisect_right(self._ordered, value) - bisect_right(block, value) > rank:
+                high = middle
+            else:
+                low = middle + 1
+        return self._ordered[low]
 
 
 def ratio_jackknife_se(in_time_order: Sequence[tuple[float, float]]) -> float | None:

@@ -22,10 +22,12 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, NamedTuple
 
 SCHEMA = 1
+ROW_BYTES = 7
+"""Bytes of one packed event; see ``pack_events``."""
 
 Outcome = Literal["ok", "http-error", "error-in-stream", "dropped", "stalled", "deadline", "refused", "protocol", "cancelled"]
 EVENT_CONTENT, EVENT_REASONING, EVENT_TOOL, EVENT_EMPTY = 1, 2, 4, 0
@@ -63,12 +65,47 @@ def unpack_events(text: str) -> list[StreamEvent]:
     return out
 
 
+class StreamTimes(NamedTuple):
+    """What the events of one request come to, in this order in its JSON form. Times in seconds since the workload's t0.
+
+    ``first``: first event with text; ``answer``: first with answer text or a tool call; ``last``: last with text or tokens, None
+    where the request never got there. ``events``: how many from ``first`` on carry text or tokens. ``first_tokens``: tokens of the
+    first of them; ``event_tokens``: tokens of all of them; None when the server did not say.
+    """
+
+    first: float | None
+    answer: float | None
+    last: float | None
+    events: int
+    first_tokens: int | None
+    event_tokens: int | None
+
+
+def filled_events(events: list[StreamEvent]) -> list[StreamEvent]:
+    """Events from the first one with text on that carry text or tokens: at a natural stop the last event is empty, yet holds the
+    end-of-text token, whose step took its time like any other."""
+    first = next((place for place, event in enumerate(events) if event.kind), len(events))
+    return [event for event in events[first:] if event.kind or event.tokens]
+
+
+def stream_times(events: list[StreamEvent]) -> StreamTimes:
+    """The times of one request's events; see ``StreamTimes``."""
+    filled = filled_events(events)
+    if not filled:
+        return StreamTimes(None, None, None, 0, None, None)
+    answer = next((e.at for e in filled if e.kind & (EVENT_CONTENT | EVENT_TOOL)), None)
+    counts = [e.tokens for e in filled if e.tokens is not None]
+    whole = sum(counts) if len(counts) == len(filled) else None
+    return StreamTimes(filled[0].at, answer, filled[-1].at, len(filled), filled[0].tokens, whole)
+
+
 @dataclass(frozen=True)
 class RequestRecord:
     """One request. Times in seconds since the workload's t0. ``events`` packed by ``pack_events``.
 
     ``completion_tokens`` and ``prompt_tokens`` come from the server's ``usage``; ``tokens_estimated`` says that there was none and
-    ``completion_tokens`` counts events instead.
+    ``completion_tokens`` counts events instead. ``stream`` is made from ``events`` when the line is written, so that judging needs
+    not unpack every event; records without it are read all the same.
     """
 
     index: int
@@ -86,15 +123,32 @@ class RequestRecord:
     tokens_estimated: bool = False
     finish_reason: str | None = None
     events: str = ""
+    stream: StreamTimes | None = field(default=None, compare=False)
 
     def to_line(self) -> str:
         """One JSON line, without the newline."""
-        return json.dumps(asdict(self), separators=(",", ":"), ensure_ascii=False)
+        stream = self.stream if self.stream is not None else stream_times(unpack_events(self.events))
+        return json.dumps({**self.__dict__, "stream": stream}, separators=(",", ":"), ensure_ascii=False)
 
     @staticmethod
     def from_line(line: str) -> RequestRecord:
         """Inverse of ``to_line``. Raises ValueError, TypeError or KeyError on a line that is no request record."""
-        return RequestRecord(**json.loads(line))
+        return request_from_dict(json.loads(line))
+
+
+def request_from_dict(data: dict[str, Any]) -> RequestRecord:
+    """RequestRecord from its JSON form. Raises TypeError on anything else."""
+    stream = data.get("stream")
+    if stream is not None:
+        data["stream"] = StreamTimes(*stream)
+    if data.keys() != _REQUEST_FIELDS:
+        return RequestRecord(**data)
+    record = object.__new__(RequestRecord)  # the constructor of a frozen class takes five times as long, and there may be 100,000
+    object.__setattr__(record, "__dict__", data)
+    return record
+
+
+_REQUEST_FIELDS = {f.name for f in fields(RequestRecord)}
 
 
 @dataclass(frozen=True)

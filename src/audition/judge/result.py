@@ -13,7 +13,7 @@ from typing import Any, Literal
 from audition.judge.compare import Comparison, Noise, compare, noise_floor
 from audition.judge.gates import GateResult, evaluate
 from audition.judge.hypotheses import HypothesisResult, settle
-from audition.judge.load import LegData, RunData
+from audition.judge.load import LegData, RunData, no_collecting
 from audition.judge.metrics import (
     DEFAULT_STAT,
     Key,
@@ -114,7 +114,8 @@ class Result:
 
 def judge_run(run: RunData, spike: Spike) -> Result:
     """Judge a run. Total: every run that could be loaded gets a verdict with reasons."""
-    sheets = measure_run(run, spike)
+    with no_collecting():
+        sheets = measure_run(run, spike)
     gates = [*implicit_gates(run, spike), *(evaluate(g, run, sheets, spike) for g in spike.gates)]
     decision = decide(run, spike, gates)
     record = run.record

@@ -2,69 +2,84 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import struct
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
-from audition.judge.load import events_of
-from audition.judge.records import EVENT_CONTENT, EVENT_TOOL, RequestRecord, StreamEvent
+from audition.judge.load import events_of, rows_of
+from audition.judge.records import ROW_BYTES, RequestRecord, StreamTimes, filled_events, stream_times
 
 
-@dataclass(frozen=True)
 class Timing:
     """One request. Times in seconds since the workload's t0; None where the request never got there.
 
     ``tokens``: output tokens of the whole answer as the server counts them. ``later_tokens``: those after the first event with
-    text, None when the server did not say how many the first event held. ``events``: those with text, (time, tokens) each.
+    text, None when the server did not say how many the first event held. ``events``: how many carry text or tokens.
     """
 
-    record: RequestRecord
-    first: float | None
-    first_answer: float | None
-    last: float | None
-    tokens: int | None
-    later_tokens: int | None
-    events: tuple[tuple[float, float], ...]
+    __slots__ = ("answer", "event_tokens", "events", "first", "last", "later_tokens", "ok", "record", "tokens")
 
-    @property
-    def ok(self) -> bool:
-        """Whether the request succeeded."""
-        return self.record.outcome == "ok"
+    def __init__(self, record: RequestRecord, stream: StreamTimes) -> None:
+        self.record = record
+        self.ok = record.outcome == "ok"
+        self.first, self.answer, self.last, self.events, first_tokens, self.event_tokens = stream
+        tokens = self.tokens = record.completion_tokens
+        self.later_tokens: int | None = None
+        if tokens is None or self.first is None:
+            return
+        if first_tokens is not None:
+            self.later_tokens = max(tokens - first_tokens, 0)
+        elif tokens == self.events:  # without a count per event this is known only when every event held one token
+            self.later_tokens = tokens - 1
 
 
 def timing_of(record: RequestRecord) -> Timing:
     """Timing of one request. Raises audition.judge.load.Garbled when its events cannot be read."""
-    filled = _filled(events_of(record))
-    tokens = record.completion_tokens
-    if not filled:
-        return Timing(record, None, None, None, tokens, None, ())
-    answer = next((e.at for e in filled if e.kind & (EVENT_CONTENT | EVENT_TOOL)), None)
-    return Timing(
-        record, filled[0].at, answer, filled[-1].at, tokens, _later_tokens(filled, tokens), _spread_tokens(filled, tokens)
-    )
+    return Timing(record, record.stream if record.stream is not None else stream_times(events_of(record)))
 
 
-def _filled(events: list[StreamEvent]) -> list[StreamEvent]:
-    """Events from the first one with text on that carry text or tokens: at a natural stop the last event is empty, yet holds the
-    end-of-text token, whose step took its time like any other."""
-    first = next((place for place, event in enumerate(events) if event.kind), len(events))
-    return [event for event in events[first:] if event.kind or event.tokens]
+def tokens_between(t: Timing, begin: float, end: float) -> float:
+    """Tokens that arrived from ``begin`` to ``end``: as the server said for each event, or the answer's tokens spread evenly over
+    its events when it did not. Raises Garbled."""
+    if t.first is None or t.last is None or t.last < begin or t.first > end:
+        return 0.0
+    known = t.event_tokens is not None
+    whole = float(t.event_tokens if t.event_tokens is not None else t.tokens if t.tokens is not None else t.events)
+    if begin <= t.first and t.last <= end:
+        return whole
+    filled = filled_events(events_of(t.record))
+    each = whole / len(filled)
+    return sum(float(e.tokens or 0) if known else each for e in filled if begin <= e.at <= end)
 
 
-def _later_tokens(filled: list[StreamEvent], tokens: int | None) -> int | None:
-    """Tokens after the first event with text. Without a count per event this is known only when every event held one token."""
-    if tokens is None:
+def gaps_between_events(timings: Iterable[Timing]) -> list[int]:
+    """Microseconds between consecutive events of each request, those of one request after the other. Raises Garbled."""
+    out: list[int] = []
+    for t in timings:
+        if t.events < 2:
+            continue
+        gaps = _plain_gaps(t)
+        if gaps is None:
+            at = [round(e.at * 1e6) for e in filled_events(events_of(t.record))]
+            gaps = [b - a for a, b in pairwise(at)]
+        out.extend(gaps)
+    return out
+
+
+def _plain_gaps(t: Timing) -> Sequence[int] | None:
+    """The same without unpacking, when no empty event lies between those with text; else None. Whole columns of the packed rows
+    are taken at once, because there may be millions of events."""
+    rows = rows_of(t.record)
+    kinds, low, high = rows[6::ROW_BYTES], rows[4::ROW_BYTES], rows[5::ROW_BYTES]
+    skip = len(kinds) - t.events
+    if skip < 0 or any(kinds[:skip]) or not kinds[skip]:
         return None
-    first = filled[0].tokens
-    if first is not None:
-        return max(tokens - first, 0)
-    return tokens - 1 if tokens == len(filled) else None
-
-
-def _spread_tokens(filled: list[StreamEvent], tokens: int | None) -> tuple[tuple[float, float], ...]:
-    """Tokens of each event as the server said, or the answer's tokens spread evenly when it did not say so for each."""
-    if all(e.tokens is not None for e in filled):
-        return tuple((e.at, float(e.tokens or 0)) for e in filled)
-    each = (tokens if tokens is not None else len(filled)) / len(filled)
-    return tuple((e.at, each) for e in filled)
+    if 0 in kinds[skip:] and any(not (k or a or b) for k, a, b in zip(kinds[skip:], low[skip:], high[skip:], strict=True)):
+        return None
+    column = bytearray(4 * len(kinds))
+    for place in range(4):
+        column[place::4] = rows[place::ROW_BYTES]
+    return struct.unpack(f"<{len(kinds)}I", column)[skip + 1 :]
 
 
 def steady_window(timings: list[Timing]) -> tuple[float, float] | None:
@@ -72,9 +87,12 @@ def steady_window(timings: list[Timing]) -> tuple[float, float] | None:
     starts: dict[int, float] = {}
     ends: dict[int, float] = {}
     for t in timings:
-        user, sent = t.record.user, t.record.sent if t.record.sent is not None else t.record.scheduled
-        starts[user] = min(starts.get(user, sent), sent)
-        ends[user] = max(ends.get(user, t.record.end), t.record.end)
+        record = t.record
+        user, sent = record.user, record.sent if record.sent is not None else record.scheduled
+        if user not in starts or sent < starts[user]:
+            starts[user] = sent
+        if user not in ends or record.end > ends[user]:
+            ends[user] = record.end
     if not starts:
         return None
     begin, end = max(starts.values()), min(ends.values())
