@@ -12,10 +12,10 @@ from audition.simulated.faults import FAULT_KINDS
 from audition.spike.model import Arm, Boot, Drain, Endpoint, Records, Restore, SimulatedEngine, Spike, Stop, Window, Workload
 
 SHORTENED = (
-    "requests a workload: two a user at most (and 4 for one user); longest answer: 64 tokens; one warm-up request; "
+    "requests a workload: two a user at most (and 3 for one user); longest answer: 48 tokens; one warm-up request; "
     "boots: about a second; holds and graces: about a second; drain without commands; no window"
 )
-_MAX_TOKENS = 64
+_MAX_TOKENS = 48
 _BOOT_S = 0.8
 _BOOT_LIMIT_S = 25.0
 _SILENCE_S = 5.0
@@ -78,7 +78,7 @@ def _arm(arm: Arm, port: int, ledger: str, truth: str, fault: str | None) -> Arm
 
 
 def _workload(workload: Workload) -> Workload:
-    most = 4 if workload.users == 1 else 2 * workload.users
+    most = 3 if workload.users == 1 else 2 * workload.users
     requests = min(workload.requests or most, most)
     return workload.model_copy(
         update={
