@@ -12,7 +12,7 @@ from audition.simulated.faults import FAULT_KINDS
 from audition.spike.model import Arm, Boot, Drain, Endpoint, Records, Restore, SimulatedEngine, Spike, Stop, Window, Workload
 
 SHORTENED = (
-    "requests a workload: two a user at most (and 3 for one user); longest answer: 48 tokens; one warm-up request; "
+    "requests a workload: two a user at most (and 3 for one user); longest answer: 48 tokens; no warm-up; "
     "boots: about a second; holds and graces: about a second; drain without commands; no window"
 )
 _MAX_TOKENS = 48
@@ -85,7 +85,7 @@ def _workload(workload: Workload) -> Workload:
             "requests": max(requests, min(workload.users, most)),
             "duration": None,
             "max_tokens": min(workload.max_tokens, _MAX_TOKENS),
-            "warmup": min(1 if workload.warmup is None else workload.warmup, 1),
+            "warmup": 0,
             "deadline": 20.0,
             "silence": 5.0,
         }
