@@ -78,6 +78,10 @@ CASES: dict[str, tuple[Callable[[str], str], str]] = {
     "unknown key": (lambda text: text.replace("workloads:", "worklods:"), "workloads"),
     "two arms with one name": (lambda text: text.replace("name: cand", "name: prod"), "prod"),
     "gate on an unknown metric": (lambda text: text.replace("failure_share", "failure_shore"), "failure_share"),
+    "hypothesis on an unknown signature": (
+        lambda text: text + "hypotheses: [{name: h, claim: c, refuted_by: deepcopy-poisn}]\n",
+        "deepcopy-poison",
+    ),
     "empty leg list": (lambda text: text + "legs: []\n", "legs"),
 }
 

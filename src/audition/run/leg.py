@@ -19,6 +19,7 @@ from audition.probes.greedy import reference_answers
 from audition.probes.runner import run_probes
 from audition.report.mask import mask
 from audition.run.folder import RunFolder, write_atomically
+from audition.run.rehearsal import SHORTENED
 from audition.run.reporter import Reporter
 from audition.spike.model import Arm, Leg, Spike, Workload
 
@@ -71,6 +72,8 @@ class LegMeter:
                 if outcome != "complete":
                     break
         caveats = host.caveats() + ([] if self.rehearsal else gpu_caveat(self.spike.gpus))
+        if self.rehearsal and number == 1:
+            caveats.append(Caveat("rehearsal", "note", f"shortened for the rehearsal: {SHORTENED}"))
         facts: dict[str, Any] = {}
         if (summary := host.summary()) is not None:
             facts["host"] = summary.as_facts()

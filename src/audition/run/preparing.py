@@ -12,11 +12,15 @@ from urllib.parse import urlsplit
 
 from audition.engines.base import Engine, Finding
 from audition.errors import InternalError, Refused
+from audition.faults.signature import shipped_signatures
 from audition.report.mask import MASK
 from audition.run.reporter import Reporter
 from audition.run.surroundings import Identity
+from audition.spike.document import read_document
 from audition.spike.model import Arm, ComposeEngine, Spike
 from audition.spike.model import ProcessEngine as ProcessSpec
+from audition.spike.parse import LoadedSpike
+from audition.spike.problems import BadSpike, nearest
 from audition.wayback.gpu import read_usage
 from audition.wayback.plan import ArmTarget, GpuPlan, SidecarPlan
 from audition.wayback.server import WaybackError
@@ -68,6 +72,23 @@ def make_engine(spike: Spike, arm: Arm, folder: Path, identity: Identity) -> Eng
 def other_targets(spike: Spike, engines: dict[str, Engine]) -> list[ArmTarget]:
     """Every arm but production, as the restore plan needs it."""
     return [engines[arm.name].target() for arm in spike.arms if arm.role != "production"]
+
+
+def check_signatures(loaded: LoadedSpike) -> None:
+    """Hypotheses name fault signatures, which the spike room cannot know. Raises BadInput with line, key path and nearest name."""
+    known = sorted(signature.name for signature in shipped_signatures())
+    document = read_document(loaded.source)
+    problems = [
+        document.problem(
+            ("hypotheses", place, "refuted_by"),
+            f"no fault signature is called {hypothesis.refuted_by!r}",
+            nearest(hypothesis.refuted_by, known),
+        )
+        for place, hypothesis in enumerate(loaded.spike.hypotheses)
+        if hypothesis.refuted_by not in known
+    ]
+    if problems:
+        raise BadSpike(str(loaded.path), problems, next_step="known signatures: " + ", ".join(known))
 
 
 def check(spike: Spike, engines: dict[str, Engine], reporter: Reporter) -> None:

@@ -76,6 +76,7 @@ def run_spike(loaded: LoadedSpike, options: Options = Options(), on_point: OnPoi
     identity = preparing.new_identity(loaded.spike, options.root or state_root(), date)
     made = _Made()
     try:
+        preparing.check_signatures(loaded)
         _window_is_open(loaded, now)
         conductor, record, secrets = _prepare(loaded, options, identity=identity, reporter=reporter, made=made, on_point=on_point)
         end = conductor.conduct()
