@@ -122,13 +122,17 @@ class Conductor:
         """Run the plan. Raises an AuditionError only when nothing was touched; otherwise production is restored."""
         before = [step for step in self._steps if step.kind in BEFORE_TOUCHING]
         closing = closing_steps(self._spike.production.name)
-        done: list[Step] = []
+        begun: list[Step] = []
         try:
             for step in before:
+                begun.append(step)
                 self._perform(step)
-                done.append(step)
+        except InternalError as cause:  # a journal that cannot be written, say: nothing was touched, so it is a refusal
+            self._abandon(begun)
+            hint = cause.next_step or "put the cause right and start again"
+            raise Refused(cause.what, tried=cause.tried, seen=cause.seen, production="untouched", next_step=hint) from cause
         except BaseException:
-            self._abandon(done)
+            self._abandon(begun)
             raise
         try:
             self._middle([s for s in self._steps if s not in before and s.kind not in {c.kind for c in closing}])
@@ -146,11 +150,8 @@ class Conductor:
     def _middle(self, steps: list[Step]) -> None:
         legs = self._spike.planned_legs()
         for step in steps:
-            if self._interrupts.requested:
-                self._stop_early("interrupted", f"{self._interrupts.name} received")
-                return
-            if self._around.past_deadline():
-                self._stop_early("early-end", "the window leaves no more time: restoring must begin now")
+            if self._give_up():
+                self._given_up()
                 return
             self._around.check_guard()
             leg = legs[step.leg - 1] if step.leg else None
@@ -219,7 +220,7 @@ class Conductor:
             self._boots[leg.arm] = BootRecord("booted", engine.boot_id(), outcome.seconds, clean=True)
             return {"seconds": outcome.seconds}
         if outcome.kind == "interrupted":
-            self._stop_early("interrupted", f"{self._interrupts.name} received while {leg.arm} was starting")
+            self._given_up(f" while {leg.arm} was starting")
             return {"interrupted": True}
         boot = self._around.diagnose_boot(leg.arm, outcome)
         self._end.legs.append(self._around.record_failed_boot(number, leg, boot))
@@ -231,10 +232,10 @@ class Conductor:
         boot = self._boots.get(leg.arm) or BootRecord("already-running", engine.boot_id(), None, clean=True)
         record = self._around.measure(number, leg, boot, self._give_up)
         self._end.legs.append(record)
-        if record.outcome == "cut" and self._interrupts.requested:
-            self._stop_early("interrupted", f"{self._interrupts.name} received")
+        if record.outcome == "cut" and self._give_up():
+            self._given_up()
         elif record.outcome == "cut":
-            self._stop_early("early-end", record.detail or "the window leaves no more time: restoring must begin now")
+            self._stop_early("early-end", record.detail)
         elif record.outcome == "engine-died":
             role = self._spike.arm(leg.arm).role
             self._stop_early("failed" if role == "production" else "early-end", record.detail)
@@ -242,6 +243,13 @@ class Conductor:
 
     def _give_up(self) -> bool:
         return self._interrupts.requested or self._around.past_deadline()
+
+    def _given_up(self, when: str = "") -> None:
+        """End early with the reason. The deadline goes first: when it passes, the guard sends SIGTERM, too."""
+        if self._around.past_deadline():
+            self._stop_early("early-end", f"the window leaves no more time{when}: restoring must begin now")
+        else:
+            self._stop_early("interrupted", f"{self._interrupts.name} received{when}")
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
@@ -292,9 +300,9 @@ class Conductor:
         self._write(step, "done", data)
         self._point(step, "after-done")
 
-    def _abandon(self, done: list[Step]) -> None:
-        """Undo what was done before anything was touched."""
-        kinds = {step.kind for step in done}
+    def _abandon(self, begun: list[Step]) -> None:
+        """Undo what was begun before anything was touched; undoing what was not reached does nothing."""
+        kinds = {step.kind for step in begun}
         if StepKind.TAKE_LOCK in kinds:
             undoing: list[Callable[[], dict[str, Any]]] = [lambda: self._around.stand_down(None), self._around.release_lock]
             for undo in undoing:

@@ -107,6 +107,7 @@ def arm(plan: RestorePlan, settings: Settings | None = None) -> ArmedGuard:
     nonce = secrets.token_hex(16)
     try:
         _spawn(plan, theirs, application)
+        theirs.close()  # the guard alone holds it now: when it dies at birth, reading ends at once
         ours.settimeout(ARM_S)
         request: dict[str, Any] = {"plan": plan.to_json(), "nonce": nonce, "settings": asdict(settings)}
         ours.sendall(json.dumps(request).encode() + b"\n")

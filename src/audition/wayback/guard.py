@@ -103,14 +103,12 @@ class Guard:
             if self.runner_fd in ready:
                 armed = self.confirmed or (Path(self.plan.state_dir) / state.PLAN).exists()
                 return self.act("the runner died") if armed else 0
-            if self.wake in ready and signal.SIGUSR1 in os.read(self.wake, 64):
-                self.end_runner()
-                return self.act("asked by SIGUSR1 to restore now")
-            if self.deadline is not None and time.time() >= self.deadline:
-                self.end_runner()
-                return self.act("the restore deadline has passed")
             if self.channel is not None and self.channel.fileno() in ready and self._converse(self.channel):
                 return 0
+            if self.wake in ready and signal.SIGUSR1 in os.read(self.wake, 64) and self.end_runner():
+                return self.act("asked by SIGUSR1 to restore now")
+            if self.deadline is not None and time.time() >= self.deadline and self.end_runner():
+                return self.act("the restore deadline has passed")
 
     def _converse(self, channel: socket.socket) -> bool:
         """Read from the runner and answer; True: stand down."""
@@ -172,20 +170,40 @@ class Guard:
 
     # ---- acting
 
-    def end_runner(self) -> None:
-        """SIGTERM to the runner, 10 s, SIGKILL; it is signalled through its identity only."""
+    def end_runner(self) -> bool:
+        """SIGTERM to the runner, 10 s, SIGKILL; it is signalled through its identity only.
+
+        False: it heeded the SIGTERM and restores by itself, within the limit that it named.
+        """
         log(f"ends the runner, pid {self.plan.runner.pid}")
         for number, wait_s in ((signal.SIGTERM, self.settings.runner_stop_s), (signal.SIGKILL, 10.0)):
+            before = self.deadline
             try:
                 if not send_signal(self.plan.runner, number):
-                    return
+                    return True
             except WaybackError as error:
                 log(str(error))
-            ready = select.poll()
-            ready.register(self.runner_fd, select.POLLIN)
-            if ready.poll(wait_s * 1000):
-                return
+            if self._runner_ends(wait_s):
+                return True
+            if self.deadline != before:
+                log("the runner restores by itself")
+                return False
         log("the runner cannot be ended; restoring all the same")
+        return True
+
+    def _runner_ends(self, wait_s: float) -> bool:
+        """Wait for the runner's end, and listen to it meanwhile: when it names a new limit, waiting is over."""
+        until, before = time.monotonic() + wait_s, self.deadline
+        while self.deadline == before and (left := until - time.monotonic()) > 0:
+            poll = select.poll()
+            for descriptor in (self.runner_fd, *([self.channel.fileno()] if self.channel else [])):
+                poll.register(descriptor, select.POLLIN)
+            ready = {descriptor for descriptor, _ in poll.poll(left * 1000)}
+            if self.runner_fd in ready:
+                return True
+            if self.channel is not None and self.channel.fileno() in ready:
+                self._converse(self.channel)
+        return False
 
     def act(self, why: str) -> int:
         """Restore, again and again within a limit; returns 0 when production is verified, 7 when it is not."""
