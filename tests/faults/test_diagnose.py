@@ -1,40 +1,20 @@
 from __future__ import annotations
 
 import json
-from itertools import zip_longest
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from audition.faults.clean import clean_line
-from audition.faults.matcher import Diagnosis, diagnose
+from audition.faults.matcher import Diagnosis, diagnose, diagnose_blocks
 from audition.faults.signature import PHASES, parse_signature, shipped_signatures
-
-LOGS = Path(__file__).parent.parent / "data" / "logs"
-EXPECTED = {
-    "att4_deepcopy_poison": "deepcopy-poison",
-    "engine_dead_exit_zero": "worker-died",
-    "free_memory_after_swap": "gpu-memory-not-free",
-    "kv_too_small_for_max_len": "kv-too-small",
-    "low_prefix_hit_mtp": "prefix-hits-lost-mtp",
-    "mtp_weights_absent_zero_acceptance": "mtp-head-absent",
-    "nccl_hang_no_p2p": "nccl-hang",
-    "oom_kv_alloc": "cuda-out-of-memory",
-    "port_in_use": "port-in-use",
-    "stall_zero_generation_mtp_async": "stall-zero-generation",
-    "crash_during_request.synthetic": "synthetic-acceptance-unsupported",
-    "fail_bad_json": "bad-argument-value",
-    "fail_bad_spec_field": "bad-config-field",
-    "fail_kv_gt_memory": "kv-exceeds-memory",
-    "fail_maxlen_gt_kvcache": "kv-too-small",
-    "fail_no_mtp_head": "no-mtp-head",
-    "fail_unknown_flag": "unknown-argument",
-    "fail_wrong_model_path": "model-not-found",
-}
+from faults.corpus import EXPECTED, FAILED, HEALTHY, WRAPS, failed_lines, interleaved, long_healthy_log, mixed_corpus
 
 
 def lines_of(name: str) -> list[str]:
-    return (LOGS / "failed" / f"{name}.log").read_text().splitlines(keepends=True)
+    return (FAILED / f"{name}.log").read_text().splitlines(keepends=True)
 
 
 def names(found: list[Diagnosis]) -> list[str]:
@@ -42,7 +22,7 @@ def names(found: list[Diagnosis]) -> list[str]:
 
 
 def test_every_failed_log_is_expected() -> None:
-    assert {p.stem for p in (LOGS / "failed").glob("*.log")} == set(EXPECTED)
+    assert {p.stem for p in FAILED.glob("*.log")} == set(EXPECTED)
 
 
 @pytest.mark.parametrize(("log", "name"), EXPECTED.items())
@@ -55,31 +35,20 @@ def test_the_root_cause_comes_first(log: str, name: str) -> None:
     assert kinds == sorted(kinds, key=["cause", "symptom", "wrapper"].index)
 
 
-@pytest.mark.parametrize("path", sorted((LOGS / "healthy").glob("*.log")), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", HEALTHY, ids=lambda p: p.stem)
 def test_a_healthy_log_matches_nothing(path: Path) -> None:
     assert diagnose(path.read_text().splitlines()) == []
-
-
-WRAPS = {
-    "compose": lambda t: f"vllm-1  | {t}",
-    "docker": lambda t: f"2026-05-17T20:29:58.123456789Z {t}",
-    "journald": lambda t: f"May 17 20:29:58 gpu-host docker[4242]: {t}",
-    "kubernetes": lambda t: f"2026-05-17T20:29:58.123Z stderr F {t}",
-    "json": lambda t: json.dumps({"log": t + "\n", "stream": "stderr", "time": "2026-05-17T20:29:58Z"}, separators=(",", ":")),
-    "colour": lambda t: f"\x1b[1;36m{t}\x1b[0;0m",
-}
 
 
 @pytest.mark.parametrize("wrap", WRAPS)
 @pytest.mark.parametrize("log", EXPECTED)
 def test_prefixes_do_not_hide_the_cause(log: str, wrap: str) -> None:
-    wrapped = [WRAPS[wrap](line.rstrip("\n")) for line in lines_of(log) if not line.startswith("#")]
+    wrapped = [WRAPS[wrap](line) for line in failed_lines(log)]
     assert diagnose(wrapped)[0].name == EXPECTED[log]
 
 
 def test_logs_of_interleaved_processes_are_told_apart() -> None:
-    a, b = lines_of("oom_kv_alloc"), (LOGS / "healthy" / "vllm-0.32-cpu-mtp3.log").read_text().splitlines(keepends=True)
-    mixed = [line for pair in zip_longest(a, b) for line in pair if line is not None]
+    mixed = interleaved(failed_lines("oom_kv_alloc"), HEALTHY[2].read_text().splitlines())
     assert diagnose(mixed)[0].name == "cuda-out-of-memory"
 
 
@@ -145,7 +114,7 @@ def test_empty_input_has_no_diagnosis() -> None:
 
 def test_signatures_are_whole_and_their_anchors_are_literal_parts_of_the_matches() -> None:
     signatures = shipped_signatures()
-    assert len(signatures) >= 35
+    assert len(signatures) >= 60
     assert len({s.name for s in signatures}) == len(signatures)
     for s in signatures:
         assert s.phase in PHASES
@@ -166,3 +135,120 @@ def test_prefixes_are_taken_off() -> None:
     line = clean_line("\x1b[36m(EngineCore pid=214)\x1b[0m ERROR 05-17 20:29:58 [core.py:1136] ValueError: no\n")
     assert (line.process, line.level, line.text) == ("EngineCore pid=214", "ERROR", "ValueError: no")
     assert clean_line("plain text | with a bar").text == "plain text | with a bar"
+
+
+ONE_LINERS = {
+    "INFO:     KeyboardInterrupt: terminated error": "terminated-while-starting",
+    "[rank0]:[E1001 16:06:04 x.cpp:607] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(": "nccl-timeout",
+    "container vllm-1 has no healthcheck configured": "healthcheck-missing",
+    'level=warning msg="The \\"HF_TOKEN\\" variable is not set. Defaulting to a blank string."': "variable-not-set",
+    'WARN[0000] The "HF_CACHE" variable is not set. Defaulting to a blank string.': "variable-not-set",
+    "error while interpolating services.vllm.command: required variable MODEL is missing a value: set it": "variable-required",
+    'docker: Error: Conflict. The container name "/vllm" is already in use by container "ab12".': "container-name-taken",
+    "ValueError: Total number of attention heads (16) must be divisible by tensor parallel size (3).": "heads-not-divisible",
+    "ValueError: Quantization method specified in the model config (awq) does not match the quantization": "quantization-mismatch",
+    "ValueError: The quantization method fp8 is not supported. Minimum capability: 89. Current: 75.": "gpu-too-old-for-method",
+    "ValueError: No valid attention backend found for cuda with head_size": "no-attention-backend",
+    "ValueError: There is no module or parameter named 'mtp.fc.weight' in Qwen3_5MoeMTP": "quantised-head-misload",
+    "KeyError: 'model.layers.0.mlp.experts.w2_weight_scale'": "quantised-head-misload",
+    "safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer": "checkpoint-corrupt",
+    "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`": "no-memory-for-kv",
+    "OSError: [Errno 12] Cannot allocate memory": "cannot-allocate-host-memory",
+    "RuntimeError: No CUDA GPUs are available": "gpu-not-visible",
+    "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch: unknown": "driver-mismatch",
+    "NVRM: Xid (PCI:0000:41:00): 79, pid=4242, GPU has fallen off the bus.": "gpu-fault",
+    "RuntimeError: CUDA error: device-side assert triggered": "device-assert",
+    "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`": "cublas-failed",
+    "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 131072": "triton-resources",
+    "torch._inductor.exc.InductorError: CalledProcessError": "compile-failed",
+    "RuntimeError: Failed to find C compiler. Please specify via CC environment variable.": "compiler-missing",
+    "ImportError: cannot import name 'GenerationMixin' from 'transformers'": "library-mismatch",
+    "PermissionError: [Errno 13] Permission denied: '/root/.cache/vllm'": "permission-denied",
+    "OSError: [Errno 24] Too many open files": "too-many-files",
+    "KeyError: 'invalid tool call parser: qwen9 (chose from { hermes })'": "parser-unknown",
+    "TimeoutError: Timed out waiting for engine core processes to start.": "engine-start-timeout",
+    "zmq.error.ZMQError: Address already in use (addr='tcp://10.0.0.2:5557')": "port-in-use",
+    "kernel: Memory cgroup out of memory: Killed process 4242 (VLLM::EngineCor) total-vm:1kB": "host-out-of-memory",
+}
+
+
+@pytest.mark.parametrize(("line", "name"), ONE_LINERS.items(), ids=ONE_LINERS.values())
+def test_a_single_line_tells_the_cause(line: str, name: str) -> None:
+    assert names(diagnose([line]))[0] == name
+
+
+@pytest.mark.parametrize(
+    ("last", "name"),
+    [
+        ("Loading safetensors checkpoint shards:  40% Completed | 2/5", "silent-weights"),
+        ("Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):  12%", "silent-compile"),
+        ("world_size=2 rank=1 local_rank=1 distributed_init_method=tcp://127.0.0.1:4242 backend=nccl", "silent-distributed"),
+    ],
+)
+def test_silence_has_a_place(last: str, name: str) -> None:
+    begin = "(APIServer pid=1) INFO 07-11 03:00:12 [utils.py:261] non-default args: {'model': 'acme/Model'}"
+    health = '(APIServer pid=1) INFO:     127.0.0.1:55002 - "GET /health HTTP/1.1" 503 Service Unavailable'
+    engine = f"(Worker_TP0 pid=266) INFO 07-11 03:00:45 [x.py:113] {last}"
+    assert names(diagnose([begin, engine])) == [name]
+    assert names(diagnose([begin, engine, health, health])) == [name]
+    assert diagnose([begin, engine, "(EngineCore pid=9) INFO 07-11 03:00:46 [x.py:1] and on it goes"]) == []
+    assert diagnose([begin, engine, "(APIServer pid=1) INFO:     Application startup complete.", health]) == []
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 4096, 1 << 20])
+def test_pieces_of_any_size_give_the_same(size: int) -> None:
+    noise = long_healthy_log(20_000, 1)
+    log = noise + ("\n".join(failed_lines("att4_deepcopy_poison")) + "\n").encode() + noise
+    pieces = [log[i : i + size] for i in range(0, len(log), size)]
+    assert diagnose_blocks(pieces) == diagnose_blocks([log])
+    assert diagnose_blocks(pieces)[0].line_number == noise.count(b"\n") + 14
+
+
+def test_a_log_without_line_ends_is_read_to_its_end() -> None:
+    assert names(diagnose_blocks([b"x" * 200_000, b" RuntimeError: No CUDA GPUs are available"])) == ["gpu-not-visible"]
+
+
+def test_a_traceback_that_never_ends_is_given_up() -> None:
+    log = ["Traceback (most recent call last):", *["  and on"] * 600, "ValueError: somebody else's"]
+    assert diagnose([*log, "INFO:     Application startup complete."]) == []
+
+
+def test_a_long_healthy_log_matches_nothing() -> None:
+    assert diagnose_blocks([long_healthy_log(3_000_000, 2)]) == []
+
+
+def test_every_case_of_a_mixed_corpus_gets_its_class() -> None:
+    wrong = []
+    for case in mixed_corpus(seed=5, rounds=1):
+        found = names(diagnose(case.lines))
+        if (found[0] if found else None) != case.expected:
+            wrong.append((case.name, found))
+    assert wrong == []
+
+
+def run_cli(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "audition", "diagnose", *arguments], input=stdin, capture_output=True, check=False, timeout=120
+    )
+
+
+def test_the_command_reads_files_and_standard_input() -> None:
+    path = str(FAILED / "oom_kv_alloc.log")
+    done = run_cli(path)
+    assert done.returncode == 3
+    assert done.stdout.startswith(b"cuda-out-of-memory: ")
+    piped = run_cli("-", "--json", stdin=(FAILED / "oom_kv_alloc.log").read_bytes())
+    assert piped.returncode == 3
+    assert json.loads(piped.stdout)[0]["diagnoses"][0]["captures"] == {"wanted": "1.02 GiB"}
+    several = run_cli(path, str(HEALTHY[0]))
+    assert b"== " in several.stdout
+    assert b"Nothing wrong was found." in several.stdout
+
+
+def test_the_exit_code_of_the_command_tells_known_from_unknown(tmp_path: Path) -> None:
+    assert run_cli(str(HEALTHY[1])).returncode == 0
+    log = b"Traceback (most recent call last):\n  File x\nacme.FlangeError: the flange is loose\n"
+    unknown = run_cli("-", stdin=log)
+    assert unknown.returncode == 4
+    assert b"unknown: acme.FlangeError: the flange is loose" in unknown.stdout
+    assert run_cli(str(tmp_path / "nowhere.log")).returncode == 2

@@ -59,7 +59,8 @@ BREAKS: list[tuple[str, Any]] = [
     ("index", "0"), ("index", True), ("end", None), ("end", "3"), ("end", -1.0), ("scheduled", None), ("sent", "x"),
     ("headers", []), ("completion_tokens", -1), ("prompt_tokens", 1.5e400), ("outcome", None), ("events", 3), ("events", "%%%%"),
     ("events", "AAAA"), ("stream", 3), ("stream", [1, 2]), ("stream", [2.0, 2.0, 1.0, 1, 1, 1]), ("stream", [None] * 3 + [9, 1, 1]),
-    ("stream", [0.1, 0.1, 0.2, 10**6, 1, 2]), ("stream", ["a", None, 1.0, 1, 1, 1]), ("more", 1), ("scheduled", float("nan")), ("completion_tokens", 10**400),
+    ("stream", [0.1, 0.1, 0.2, 10**6, 1, 2]), ("stream", ["a", None, 1.0, 1, 1, 1]), ("more", 1), ("scheduled", float("nan")),
+    ("completion_tokens", 10**400),
 ]  # fmt: skip
 
 

@@ -5,7 +5,9 @@ a consequence, shown when there is no cause; wrapper: only says that something a
 environment or unknown); ``cause``, ``remedy``, ``versions``, ``references``; ``require`` (any or all of the patterns); ``forbid``
 (an expression that rules it out) with its ``forbid_anchor``. Each of ``[[patterns]]``: ``anchor`` (literal text that every match
 holds), ``regex`` (with named captures), and a condition: ``count_at_least``, ``sum_at_least`` or ``drop_at_least`` of
-``capture``, ``reset_by`` (a line that starts the count anew), ``at_end`` (nothing follows it: silence).
+``capture``; ``reset_by`` (a line that starts the count anew) with its ``reset_anchor``; ``at_end`` (silence: the engine's
+processes print nothing after it). ``line`` says what else such a line holds: ``error`` (the default: an error's name or level, as
+nearly all failures have), so that gigabytes are searched for two words alone; ``any`` makes the anchor a search of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from typing import Any, Literal
 Kind = Literal["cause", "symptom", "wrapper"]
 Origin = Literal["candidate", "environment", "unknown"]
 PHASES = ("arguments", "config", "memory", "load", "serve")
-_PATTERN_KEYS = {"anchor", "regex", "count_at_least", "sum_at_least", "drop_at_least", "capture", "reset_by", "at_end"}
+_PATTERN_KEYS = {
+    "anchor", "regex", "count_at_least", "sum_at_least", "drop_at_least", "capture", "reset_by", "reset_anchor", "at_end", "line",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,14 @@ class Pattern:
     drop_at_least: float | None = None
     capture: str = ""
     reset_by: re.Pattern[str] | None = None
+    reset_anchor: str = ""
     at_end: bool = False
+    line: Literal["error", "any"] = "error"
+
+    @property
+    def plain(self) -> bool:
+        """Whether one match settles it, so that later ones need not be looked for."""
+        return self.count_at_least == 1 and self.sum_at_least is None and self.drop_at_least is None and not self.at_end
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,8 @@ def _pattern(data: dict[str, Any]) -> Pattern:
     if unknown:
         raise KeyError(f"unknown pattern key {sorted(unknown)[0]}")
     reset = data.get("reset_by")
+    if (reset is None) != (data.get("reset_anchor") is None):
+        raise KeyError("reset_by and reset_anchor belong together")
     return Pattern(**{**data, "regex": re.compile(data["regex"]), "reset_by": re.compile(reset) if reset is not None else None})
 
 
