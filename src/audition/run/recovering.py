@@ -153,7 +153,9 @@ def recover(
         done = _recover_run(folder, root, force_deadline, say, pace)
         say(f"run {done.run_id}: {done.decision}: {done.why}")
         report.runs.append(done)
-    if not report.runs:
+    if not state.run_folders(root):
+        say(f"no run is recorded under {root}. If production is down, why cannot be known here: start it as you did before")
+    elif not report.runs:
         say("no run is unfinished: there is nothing to bring back")
     return report
 
