@@ -18,7 +18,8 @@ import uvloop
 from audition.judge.records import RequestRecord, WorkloadRecord, unpack_events, workload_from_dict
 from audition.load.client import fetch
 from audition.load.prompts import mark
-from audition.load.workload import RAW_LIMIT, Progress, run_workload
+from audition.load.round import RAW_LIMIT
+from audition.load.workload import Progress, run_workload
 from audition.spike.model import Workload
 from load.arms import MTP3, Arm, simulated_arm
 from load.scripted import END, HANG, HEAD, Endpoint, Step, part, scripted

@@ -94,7 +94,7 @@ def test_any_change_of_the_data_gives_a_spike_or_bad_input(mutations: list[tuple
     for path, how, value, name in mutations:
         try:
             data = mutate(data, path, how, value, name)
-        except (KeyError, IndexError, TypeError, AttributeError):
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError):
             continue  # an earlier mutation took this place away
     reads_or_is_bad_input(yaml.safe_dump(data, allow_unicode=True, sort_keys=False))
 

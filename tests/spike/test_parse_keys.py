@@ -77,7 +77,10 @@ WRONG = [
         "requests: 64}", "requests: 64, deadline: [5]}", 18, "workloads[1].deadline",
         "expected a duration such as 90s, 5m or 1h30m, found a list", "",
     ),
-    ("requests: 64}", "duration: 1m, requests: 64}", 18, "workloads[1]", "give exactly one of `requests` and `duration`", ""),
+    (
+        "requests: 64}", "duration: 1m, requests: 64}", 18, "workloads[1]",
+        "give exactly one of `requests`, `duration` and `trace`", "",
+    ),
     ("probe: canary}", "shadow: true}", 21, "gates[1]", "give exactly one of `metric`, `probe`, `all` and `any`", ""),
     (", at_least: 700}", "}", 20, "gates[0]", "a metric gate needs `at_least` or `at_most`", ""),
     ("workload: many, ", "", 20, "gates[0]", "metric `output_tok_s` needs a `workload`", ""),

@@ -5,12 +5,15 @@ What must not live here: measuring, and the judge's own rules (how many samples 
 
 from __future__ import annotations
 
+import base64
+import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from audition.judge.records import Caveat, ClientStats, RequestRecord
+from audition.load.telemetry import Timeline
 from audition.load.vitals import quantile
-from audition.observe.prometheus import GENERATED, PREFIX_HITS, PREFIX_QUERIES, SUCCESS
+from audition.observe.prometheus import GENERATED, PREFIX_HITS, PREFIX_QUERIES, SUCCESS, TTFT
 from audition.spike.model import Workload
 
 MAX_CLIENT_CPU = 0.8
@@ -35,6 +38,20 @@ WARM_NOTE_SHARE, WARM_VOID_SHARE = 0.10, 0.50
 """Prefix hits beyond the template, as a share of the prompt tokens beyond the template. A warm cache raised throughput by 86 % in
 vllm#52884; when half of the prompts came from the cache, the time to first token says nothing about prefill."""
 
+TTFT_SLACK_S, TTFT_SLACK_SHARE = 0.050, 0.10
+"""How much later than the engine the client may see first tokens on average: HTTP, tokenizing and the way. vLLM counts from the
+arrival in its own process; 50 ms is about what tokenizing 30,000 tokens takes there. Own choice."""
+
+TTFT_EARLY_S = 0.002
+"""The client cannot see a token before the engine makes it; 2 ms leave room for rounding in the engine's sums."""
+
+COLLAPSED_SHARE = 0.5
+"""A minute whose drafts brought less than this share of what the best earlier minute's brought, counts as a collapse. In one
+incident acceptance fell to 0 after 14,500 generated tokens and stayed there until a restart; 0.79 became 0.48 under mere load."""
+
+SOME_ACCEPTANCE = 0.1
+"""Accepted tokens a draft below which a minute says nothing about a collapse. Own choice."""
+
 FEW_PER_USER = 3
 """Requests for each user below which the steady window rests on the first answers alone. Own choice."""
 
@@ -43,6 +60,7 @@ FEW_PER_USER = 3
 class Evidence:
     """What the audit looks at. ``counters``: differences over the measured part, None when there are none.
 
+    ``timeline``: what the engine said meanwhile. ``survived``: whether a short request was answered afterwards, None: not asked.
     ``ended``: code and reason of an early end, ("", "") without one. ``continuous``: whether the server counted along.
     """
 
@@ -56,6 +74,9 @@ class Evidence:
     ended: tuple[str, str]
     continuous: bool
     steady: bool
+    timeline: Timeline = field(default_factory=Timeline)
+    clock_trouble: str = ""
+    survived: bool | None = None
 
 
 def audit(evidence: Evidence) -> list[Caveat]:
@@ -70,9 +91,11 @@ def audit(evidence: Evidence) -> list[Caveat]:
         out.append(Caveat("engine-restarted", "void", evidence.restarted))
     out += _outcomes(evidence)
     out += _client(evidence)
+    out += _over_time(evidence)
     if evidence.counters is not None:
         out += _foreign(evidence, evidence.counters)
         out += _prefix(evidence, evidence.counters)
+        out += _first_tokens(evidence, evidence.counters)
         if not evidence.at_rest:
             out.append(Caveat("engine-not-at-rest", "note", "the engine was not idle when its counters were read"))
     elif not evidence.restarted:
@@ -93,9 +116,11 @@ def _outcomes(evidence: Evidence) -> list[Caveat]:
         )
     if not records and not evidence.ended[0]:
         out.append(Caveat("no-requests", "void", "no request was sent"))
+    if evidence.survived is False:
+        out.append(Caveat("not-survived", "void", "the server did not answer a short request afterwards"))
     if good and len(good) < FEW_PER_USER * evidence.workload.users:
         out.append(Caveat("few-requests", "note", f"{len(good)} answers from {evidence.workload.users} users"))
-    if good and not evidence.steady:
+    if good and not evidence.steady and not evidence.workload.open_loop:
         out.append(Caveat("never-all-busy", "note", "there was no time in which all users had an open request"))
     estimated = sum(1 for record in good if record.tokens_estimated)
     if estimated:
@@ -120,6 +145,54 @@ def _client(evidence: Evidence) -> list[Caveat]:
             effect = "void" if late > LATE_VOID_S and code == "loop-lag" else "note"
             out.append(Caveat(code, effect, f"{name}: p99 {late * 1000:.0f} ms"))  # type: ignore[arg-type]
     return out
+
+
+def _over_time(evidence: Evidence) -> list[Caveat]:
+    """What only shows over time: clocks, requests of others that were open, a collapse of acceptance."""
+    out: list[Caveat] = []
+    if evidence.clock_trouble:
+        effect = "void" if "suspended" in evidence.clock_trouble else "note"
+        out.append(Caveat("clock-trouble", effect, evidence.clock_trouble))  # type: ignore[arg-type]
+    if not evidence.workload.open_loop:
+        most = max(((p.running or 0) + (p.waiting or 0) for p in evidence.timeline.points), default=0)
+        if most > evidence.workload.users:
+            text = f"the engine held {most:.0f} requests at a time, of which at most {evidence.workload.users} were ours"
+            out.append(Caveat("foreign-requests", "note", text))
+    best = 0.0
+    for number, minute in enumerate(evidence.timeline.minutes):
+        if minute.acceptance_length is None:
+            continue
+        gain = minute.acceptance_length - 1
+        if best > SOME_ACCEPTANCE and gain < COLLAPSED_SHARE * best:
+            text = f"drafts brought {gain:.2f} tokens in minute {number + 1}, after {best:.2f} in an earlier one"
+            out.append(Caveat("acceptance-collapsed", "note", text))
+            break
+        best = max(best, gain)
+    return out
+
+
+def first_token_at(record: RequestRecord) -> float | None:
+    """When the first event with text arrived, seconds since t0; None when none did."""
+    at = 0
+    for gap, _, kind in struct.iter_unpack("<IHB", base64.b64decode(record.events)):
+        at += gap
+        if kind:
+            return float(at) / 1e6
+    return None
+
+
+def _first_tokens(evidence: Evidence, counters: dict[str, float]) -> list[Caveat]:
+    """Client and engine on the mean time to first token, where both saw the same requests."""
+    seen = [(record, first_token_at(record)) for record in evidence.records if record.outcome == "ok" and record.sent is not None]
+    times = [first - record.sent for record, first in seen if first is not None and record.sent is not None]
+    count, total = counters.get(f"{TTFT}_count", 0.0), counters.get(f"{TTFT}_sum")
+    if total is None or not times or len(times) != len(evidence.records) or count != len(times):
+        return []
+    client, engine = sum(times) / len(times), total / count
+    if -TTFT_EARLY_S <= client - engine <= TTFT_SLACK_S + TTFT_SLACK_SHARE * engine:
+        return []
+    text = f"mean time to first token: {client * 1000:.0f} ms at the client, {engine * 1000:.0f} ms by the engine"
+    return [Caveat("ttft-disagreement", "note", text)]
 
 
 def foreign_work(evidence: Evidence, counters: dict[str, float]) -> tuple[float, float]:

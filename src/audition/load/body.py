@@ -10,6 +10,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from audition.load.scan import BodyReader
 
 _LONGEST_SIZE_LINE = 4096  # bytes of a chunk's size line with its extensions; nobody needs more
 
@@ -23,7 +27,7 @@ class BadFraming(ValueError):
 class Body:
     """Bytes with arrival times. ``chunked``: ``raw`` still holds the framing. ``base``: bytes already dropped from the front."""
 
-    __slots__ = ("at", "base", "chunked", "ends", "raw")
+    __slots__ = ("at", "base", "chunked", "ends", "raw", "reader")
 
     def __init__(self, chunked: bool = False) -> None:
         self.chunked = chunked
@@ -31,6 +35,7 @@ class Body:
         self.at = array("d")
         self.ends = array("Q")
         self.base = 0
+        self.reader: BodyReader | None = None  # who reads it while it still grows
 
     def add(self, at: float, data: bytes) -> None:
         """Append a piece that arrived at ``at`` (seconds, not decreasing)."""
@@ -44,7 +49,8 @@ class Body:
         self.base = until
 
     def pieces(self) -> Iterator[tuple[float, bytes]]:
-        """(arrival, bytes) of the body without framing, in order. Raises BadFraming. Only for a body of which nothing was dropped."""
+        """(arrival, bytes) of the body without framing, in order. Raises BadFraming. Only for a body of which nothing was
+        dropped."""
         framing, start = Framing(), 0
         for at, end in zip(self.at, self.ends, strict=True):
             data, broken = bytes(self.raw[start:end]), None

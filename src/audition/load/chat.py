@@ -10,10 +10,12 @@ import struct
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from audition.judge.records import Outcome, RequestRecord
 from audition.load.body import Body
 from audition.load.client import Exchange
+from audition.load.prompts import Message
 from audition.load.scan import BodyReader, Templates
 from audition.load.stream import StreamFigures
 from audition.spike.model import Workload
@@ -35,7 +37,9 @@ class Sent:
     templates: Templates = field(default_factory=Templates)
 
 
-def request_body(workload: Workload, model: str, messages: list[dict[str, str]], *, continuous: bool) -> bytes:
+def request_body(
+    workload: Workload, model: str, messages: list[Message], *, continuous: bool, tools: Sequence[dict[str, Any]] = ()
+) -> bytes:
     """The JSON body, asking for the token count of every chunk when ``continuous``; sampling only as the workload sets it."""
     options = {"include_usage": True, **({"continuous_usage_stats": True} if continuous else {})}
     body: dict[str, object] = {
@@ -48,6 +52,8 @@ def request_body(workload: Workload, model: str, messages: list[dict[str, str]],
     }
     if workload.thinking is not None:
         body["chat_template_kwargs"] = {"enable_thinking": workload.thinking}
+    if tools:
+        body |= {"tools": list(tools), "tool_choice": "auto"}
     if workload.ignore_eos:
         body["ignore_eos"] = True
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
@@ -94,14 +100,12 @@ def pack(at: Sequence[float], tokens: Sequence[int | None], kinds: Sequence[int]
     return b64encode(struct.pack("<" + "IHB" * len(kinds), *fields)).decode("ascii")
 
 
-def record_of(sent: Sent, t0: float, reader: BodyReader | None = None) -> RequestRecord:
-    """The record of one request, read from its stored bytes, or from what ``reader`` has read of them already. Times become seconds
-    since ``t0``."""
+def record_of(sent: Sent, t0: float) -> RequestRecord:
+    """The record of one request, read from its stored bytes as far as nobody has read them yet. Times become seconds since
+    ``t0``."""
     exchange = sent.exchange
-    if exchange.outcome == "http-error" or reader is None:
-        body = Body() if exchange.outcome == "http-error" else exchange.raw
-        reader = BodyReader(body, sent.templates)
-    stream = reader.finish(exchange.end)
+    body = Body() if exchange.outcome == "http-error" else exchange.raw
+    stream = (body.reader or BodyReader(body, sent.templates)).finish(exchange.end)
     outcome, detail, end = judge_exchange(exchange, stream)
     tokens, estimated = stream.completion_tokens, False
     if tokens is None and (stream.filled_events or outcome == "ok"):

@@ -107,8 +107,8 @@ class Target:
 class _Wire(asyncio.Protocol):
     """One connection. ``begin`` starts an exchange; the future it returns is done when the exchange has ended.
 
-    Header fields go through the HTTP parser at once. Of a body in HTTP chunks, only bytes and time are stored; the parser sees it when
-    its last bytes could be the end of a response, so that it costs nothing for each token.
+    Header fields go through the HTTP parser at once. Of a body in HTTP chunks, only bytes and time are stored; the parser sees it
+    when its last bytes could be the end of a response, so that it costs nothing for each token.
     """
 
     def __init__(self) -> None:
@@ -303,6 +303,16 @@ class Connection:
         if self._wire is not None:
             self._wire.fail("cancelled", "the client closed the connection")
             self._wire = None
+
+    def growing(self) -> Body | None:
+        """The body that still grows, None when no answer is under way."""
+        exchange = self._wire.exchange if self._wire is not None else None
+        return exchange.raw if exchange is not None and exchange.status == 200 else None
+
+    def settle(self) -> None:
+        """Let the HTTP parser see what has come, so that it may be dropped. This may end the exchange."""
+        if self._wire is not None:
+            self._wire.settle()
 
     async def open(self) -> None:
         """Connect ahead of the first send. A failure is left to the send, which reports it."""

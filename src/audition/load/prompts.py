@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -18,45 +19,63 @@ from typing import Any, Literal
 import yaml
 
 CLASSES = ("prose", "code", "dialogue", "reasoning")
-PromptClass = Literal["prose", "code", "dialogue", "reasoning", "mixed", "warmup"]
+PromptClass = Literal["prose", "code", "dialogue", "reasoning", "tools", "mixed", "warmup"]
+Message = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt: a conversation that ends with the user's turn. ``language`` is an ISO 639-1 code."""
+    """One prompt: a conversation that ends with the user's turn. ``language`` is an ISO 639-1 code, "" where nobody said.
+
+    ``messages`` and ``tools`` are those of the OpenAI chat API.
+    """
 
     id: str
     language: str
-    messages: tuple[tuple[str, str], ...]
+    messages: tuple[Message, ...]
+    tools: tuple[dict[str, Any], ...] = ()
 
 
 @cache
 def shipped(kind: PromptClass) -> tuple[Prompt, ...]:
-    """The shipped prompts of a class; ``mixed`` is all classes, ``warmup`` is never measured."""
+    """The shipped prompts of a class; ``mixed`` is all of CLASSES, ``warmup`` is never measured."""
     if kind == "mixed":
         return tuple(prompt for name in CLASSES for prompt in shipped(name))
     text = resources.files("audition.load").joinpath("data", f"{kind}.yaml").read_text(encoding="utf-8")
-    return tuple(_prompt(entry) for entry in yaml.safe_load(text))
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times faster, where libyaml is there
+    loaded = yaml.load(text, Loader=loader)
+    entries, tools = (loaded["prompts"], loaded["tools"]) if isinstance(loaded, dict) else (loaded, {})
+    return tuple(_prompt(entry, tools) for entry in entries)
 
 
-def _prompt(entry: dict[str, Any]) -> Prompt:
+def _prompt(entry: dict[str, Any], tools: dict[str, Any]) -> Prompt:
     turns = entry.get("messages") or [{"role": "user", "content": entry["text"]}]
-    return Prompt(entry["id"], entry["language"], tuple((turn["role"], turn["content"]) for turn in turns))
+    return Prompt(entry["id"], entry["language"], tuple(turns), tuple(tools[name] for name in entry.get("tools", ())))
 
 
 class PromptOrder:
-    """Which prompt is sent as number 0, 1, 2, ...: all of the class in a random order, then all again in another, and so on."""
+    """Which prompt is sent as number 0, 1, 2, ...: all of them in a random order, then all again in another, and so on.
 
-    def __init__(self, kind: PromptClass, seed: int) -> None:
-        self._prompts = shipped(kind)  # read now, not at the first send
-        self._kind, self._seed = kind, seed
+    ``name`` and ``seed`` alone decide the order.
+    """
+
+    def __init__(self, prompts: Sequence[Prompt], seed: int, name: str = "") -> None:
+        if not prompts:
+            raise ValueError("there are no prompts")
+        self.prompts = prompts
+        self.name, self.seed = name, seed
         self._rounds: dict[int, list[Prompt]] = {}
 
+    @staticmethod
+    def of(kind: PromptClass, seed: int) -> PromptOrder:
+        """Of a shipped class."""
+        return PromptOrder(shipped(kind), seed, kind)
+
     def __getitem__(self, number: int) -> Prompt:
-        turn, place = divmod(number, len(self._prompts))
+        turn, place = divmod(number, len(self.prompts))
         if turn not in self._rounds:
-            order = list(self._prompts)
-            random.Random(f"{self._kind}/{self._seed}/{turn}").shuffle(order)
+            order = list(self.prompts)
+            random.Random(f"{self.name}/{self.seed}/{turn}").shuffle(order)
             self._rounds[turn] = order
         return self._rounds[turn][place]
 
@@ -71,8 +90,15 @@ def salt(*parts: object) -> str:
     return f"[{mark(*parts)}] "
 
 
-def salted_messages(prompt: Prompt, front: str) -> list[dict[str, str]]:
-    """The conversation as chat messages, the salt in front of the first one."""
-    return [
-        {"role": role, "content": (front + content) if at == 0 else content} for at, (role, content) in enumerate(prompt.messages)
-    ]
+def salted_messages(prompt: Prompt, front: str) -> list[Message]:
+    """The conversation as chat messages, the salt in front of the first text in it."""
+    messages = [dict(message) for message in prompt.messages]
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, str):
+            message["content"] = front + content
+            return messages
+        if isinstance(content, list):
+            message["content"] = [{"type": "text", "text": front}, *content]
+            return messages
+    return messages

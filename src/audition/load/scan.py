@@ -129,7 +129,10 @@ def _template(text: str, chunk: dict[str, Any]) -> Template | None:
     if not proved or _usage_outside(groups, wanted):
         return None
     return Template(
-        re.compile(b"".join(pieces), re.DOTALL), dict(_TEXTS)[key], groups.get("prompt_tokens", 0), groups.get("completion_tokens", 0)
+        re.compile(b"".join(pieces), re.DOTALL),
+        dict(_TEXTS)[key],
+        groups.get("prompt_tokens", 0),
+        groups.get("completion_tokens", 0),
     )
 
 

@@ -130,7 +130,8 @@ class StreamReader:
         return not pending and self._fault is None and self._done_at is None
 
     def note_events(self, prompt: int | None, total: int | None) -> None:
-        """Take notice of events whose times, kinds and totals were appended from outside; the figures are those of the last usage."""
+        """Take notice of events whose times, kinds and totals were appended from outside; the figures are those of the last
+        usage."""
         self._first, self._any_data = False, True
         if total is not None:
             self._total = total

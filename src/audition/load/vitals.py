@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-
-from audition.load.client import Target
+from urllib.parse import urlsplit
 
 POLL_S = 0.5  # between two looks at `alive` and `give_up`
 DEAD_AFTER_S = 4.0  # an engine that refuses connections for so long is dead; with the other waits it ends a workload within 10 s
@@ -19,11 +18,13 @@ BEAT_S = 0.025  # between two measurements of the loop's lag
 class EngineWatch:
     """Decides when a workload must end early. ``ended`` is set once, with ``code`` and ``reason`` saying why."""
 
-    def __init__(self, target: Target, alive: Callable[[], bool], give_up: Callable[[], bool], tick: Callable[[], None]) -> None:
+    def __init__(self, url: str, alive: Callable[[], bool], give_up: Callable[[], bool], tick: Callable[[], None]) -> None:
         self.ended = asyncio.Event()
         self.code = ""
         self.reason = ""
-        self._target, self._alive, self._give_up, self._tick = target, alive, give_up, tick
+        parts = urlsplit(url)
+        self._address = (parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+        self._alive, self._give_up, self._tick = alive, give_up, tick
         self._reachable = asyncio.Event()
         self._reachable.set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -49,10 +50,14 @@ class EngineWatch:
             self.ended.set()
             self._reachable.set()
 
-    async def reachable(self) -> None:
-        """Call after a refused connection: returns when the engine accepts connections again, or the workload has ended."""
+    def suspect(self) -> None:
+        """Call after a refused connection: the engine is asked until it accepts connections again, or counts as dead."""
         if not self.ended.is_set():
             self._reachable.clear()
+
+    async def reachable(self) -> None:
+        """The same, and return when the engine accepts connections again, or the workload has ended."""
+        self.suspect()
         await self._reachable.wait()
 
     async def _poll(self) -> None:
@@ -84,7 +89,7 @@ class EngineWatch:
     async def _accepts(self) -> bool:
         try:
             async with asyncio.timeout(POLL_S):
-                _, writer = await asyncio.open_connection(self._target.host, self._target.port)
+                _, writer = await asyncio.open_connection(*self._address)
         except (OSError, TimeoutError):
             return False
         writer.close()

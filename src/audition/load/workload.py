@@ -1,38 +1,39 @@
-"""Runs one workload against one server and leaves its records: warm-up, counters, closed loop, counters, parsing, files.
+"""Runs one workload against one server and leaves its records: warm-up, counters, the load itself, counters, reading, files.
 
-What must not live here: how a connection works (``client``), what bytes mean (``stream``), what lessens trust (``audit``).
+What must not live here: sending (``round``, ``workers``), what bytes mean (``scan``), what lessens trust (``audit``).
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import cast
 
+from audition.errors import BadInput
 from audition.judge.records import ClientStats, RequestRecord, WorkloadRecord, to_json
-from audition.load.arrivals import ClosedLoop
+from audition.load.arrivals import ClosedLoop, OpenLoop, due_times, part_of, read_trace
 from audition.load.audit import Evidence, audit
-from audition.load.chat import CHAT_PATH, Sent, record_of, request_body
+from audition.load.chat import CHAT_PATH, request_body
 from audition.load.client import Connection, Endpoint, Target
+from audition.load.clock import ClockCheck
+from audition.load.corpus import long_prompts, read_prompts
 from audition.load.counters import Reading, read_at_rest
-from audition.load.prompts import PromptClass, PromptOrder, mark, salt, salted_messages
-from audition.load.scan import Templates
+from audition.load.prompts import PromptClass, PromptOrder, salt, salted_messages, shipped
+from audition.load.round import RAW_LIMIT, Phase, Round, Task, no_collection
+from audition.load.telemetry import MetricsWatch, Timeline
 from audition.load.vitals import EngineWatch, LoopLag
+from audition.load.workers import Sum, processes_for, run_in_processes
 from audition.observe.prometheus import CounterReset, difference
 from audition.spike.model import Workload
 
-RAW_LIMIT = 128 * 2**20  # bytes of finished bodies held unparsed; above it they are parsed while the load runs
-_SMALL_BODY = 4096  # a body up to this size is parsed at once: it may be an error, and costs under 0.1 ms
-_FAILURE_PAUSE_S = 0.2  # after a failed request, so that an instantly failing server is not hammered
-_CLOSE_LIMIT_S = 2.0  # after an early end: longest wait for the users to stop
 _PREFLIGHT_TOKENS = 8  # length of the answer that shows which options the server takes
-
-Phase = Literal["preflight", "warm-up", "measuring", "settling"]
+_LONG_DOCUMENTS = 4  # different long prompts made for a workload
+_SURVIVAL_TOKENS = 16
 
 
 @dataclass(frozen=True)
@@ -47,22 +48,6 @@ class Progress:
     elapsed_s: float
 
 
-@dataclass
-class _Round:
-    """One pass of the closed loop (warm-up or measured) with what it brought."""
-
-    phase: Phase
-    pacer: ClosedLoop
-    prompts: PromptClass
-    t0: float
-    waiting: deque[Sent] = field(default_factory=deque)
-    records: list[RequestRecord] = field(default_factory=list)
-    raw_bytes: int = 0
-    done: int = 0
-    failed: int = 0
-    stalled_in_a_row: int = 0
-
-
 async def run_workload(
     endpoint: Endpoint,
     workload: Workload,
@@ -74,17 +59,20 @@ async def run_workload(
     give_up: Callable[[], bool],
     on_progress: Callable[[Progress], None] | None = None,
     raw_limit: int = RAW_LIMIT,
+    base: Path = Path("."),
 ) -> WorkloadRecord:
-    """Measure one workload; writes ``<workload>.requests.jsonl`` and ``<workload>.json`` into ``out_dir`` and returns the latter.
+    """Measure one workload; writes ``<workload>.requests.jsonl``, ``<workload>.telemetry.jsonl`` and ``<workload>.json`` into
+    ``out_dir`` and returns the last.
 
-    ``leg_salt`` must differ for every leg; ``seed`` decides the order of the prompts and must not. ``alive`` and ``give_up`` are
-    called about twice a second in a thread; ``alive`` False, refused connections for 4 s, or ``give_up`` True end the workload
-    early (``complete`` False, a void caveat, open requests recorded as cancelled or dropped). Failures of requests are outcomes,
-    not exceptions. Raises ValueError for a URL that is none and OSError when ``out_dir`` cannot be written.
+    ``leg_salt`` must differ for every leg; ``seed`` decides the order of the prompts and the arrivals, and must not. ``base``:
+    folder that the workload's file names start from. ``alive`` and ``give_up`` are called about twice a second in a thread;
+    ``alive`` False, refused connections for 4 s, or ``give_up`` True end the workload early (``complete`` False, a void caveat,
+    open requests recorded as cancelled or dropped). Failures of requests are outcomes, not exceptions. Raises ValueError for a
+    URL that is none, BadInput for prompts or a trace that cannot be read or made, InternalError when a sending process breaks,
+    and OSError when ``out_dir`` cannot be written.
     """
-    return await _Run(endpoint, workload, leg_salt, seed, out_dir=out_dir, on_progress=on_progress, raw_limit=raw_limit).go(
-        alive, give_up
-    )
+    run = _Run(endpoint, workload, leg_salt, seed, out_dir=out_dir, on_progress=on_progress, raw_limit=raw_limit, base=base)
+    return await run.go(alive, give_up)
 
 
 class _Run:
@@ -98,173 +86,185 @@ class _Run:
         out_dir: Path,
         on_progress: Callable[[Progress], None] | None,
         raw_limit: int,
+        base: Path,
     ) -> None:
         self.endpoint, self.workload, self.leg_salt, self.seed = endpoint, workload, leg_salt, seed
-        self.out_dir, self.on_progress, self.raw_limit = out_dir, on_progress, raw_limit
+        self.out_dir, self.on_progress, self.raw_limit, self.base = out_dir, on_progress, raw_limit, base
         self.target = Target.of(endpoint)
         self.continuous = True
-        self.templates = Templates()
-        self.round = _Round("preflight", ClosedLoop(1, 1, None), "warmup", time.monotonic())
+        self.now: tuple[Phase, int, int | None, int, float] = ("preflight", 0, None, 0, time.monotonic())
+        self.round: Round | None = None
+        self.survived: bool | None = None
         self.watch: EngineWatch
 
     async def go(self, alive: Callable[[], bool], give_up: Callable[[], bool]) -> WorkloadRecord:
         workload = self.workload
-        async with EngineWatch(self.target, alive, give_up, self._tick) as self.watch:
+        times = self._times()
+        own = read_prompts(self.base / workload.prompts_file) if workload.prompts_file is not None else None
+        async with EngineWatch(self.endpoint.url, alive, give_up, self._tick) as self.watch:
             await self._preflight()
-            warmup = workload.users if workload.warmup is None else workload.warmup
-            if warmup:
-                await self._load("warm-up", ClosedLoop(min(workload.users, warmup), warmup, None), "warmup")
+            if own is None and workload.prompt_tokens is not None and not self.watch.ended.is_set():
+                own = await long_prompts(self.endpoint, workload.prompt_tokens, _LONG_DOCUMENTS, self.seed)
+            kind = cast(PromptClass, workload.prompts)
+            prompts = PromptOrder(own if own is not None else shipped(kind), self.seed, workload.prompts_file or workload.prompts)
+            await self._warm_up(times)
             before = await self._reading()
-            started_at, cpu, begun = time.time(), time.process_time(), time.monotonic()
-            with LoopLag() as lag:
-                measured = await self._load(
-                    "measuring", ClosedLoop(workload.users, workload.requests, workload.duration), workload.prompts
-                )
-            client = ClientStats(time.process_time() - cpu, time.monotonic() - begun, lag.p99())
-            ended = (self.watch.code, self.watch.reason)
+            started_at, begun, clock = time.time(), time.monotonic(), ClockCheck()
+            async with MetricsWatch(self.endpoint) as metrics:
+                measured = await self._measured(prompts, times)
+            wall, clock_trouble = time.monotonic() - begun, clock.trouble()
+            client = ClientStats(measured.cpu_s, wall, measured.loop_lag_p99, self._processes())
+            ended = (self.watch.code, self.watch.reason) if self.watch.code else measured.ended
             after = await self._reading()
-        while measured.waiting:
-            await self._parse_one(measured)
-        return self._write(measured, started_at, client, readings=(before, after), ended=ended)
+            await self._survive()
+        if self.round is not None:
+            await self.round.read_rest()
+            measured.records = self.round.records
+        timeline = metrics.timeline(measured.t0, before.snapshot, after.snapshot, wall)
+        return self._write(
+            measured, started_at, client, readings=(before, after), ended=ended, timeline=timeline, clock_trouble=clock_trouble
+        )
+
+    # -- the parts of a run ---------------------------------------------------------------------------------------------
+
+    def _times(self) -> list[float] | None:
+        """Due times of an open loop, None for a closed one. Raises BadInput for a trace that cannot be read."""
+        workload = self.workload
+        if workload.rate is not None:
+            return list(
+                due_times(
+                    workload.rate, workload.arrivals, burstiness=workload.burstiness, seed=self.seed,
+                    requests=workload.requests, duration=workload.duration,
+                )
+            )  # fmt: skip
+        if workload.trace is None:
+            return None
+        path = self.base / workload.trace
+        try:
+            return read_trace(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise BadInput(
+                f"the trace {path} cannot be used: {error}", next_step='write one time in seconds on each line, or {"at": seconds}'
+            ) from error
+
+    def _processes(self) -> int:
+        workload = self.workload
+        users = workload.users if not workload.open_loop else workload.processes or 1
+        return processes_for(users, workload.processes)
 
     async def _reading(self) -> Reading:
         if self.watch.ended.is_set():
             return Reading(None, self.watch.reason, False)
-        self.round = _Round("settling", ClosedLoop(1, 1, None), "warmup", time.monotonic())
+        self.now = ("settling", 0, None, 0, time.monotonic())
         return await read_at_rest(self.endpoint)
 
-    async def _preflight(self) -> None:
-        """One short request that is never measured: does the server take ``continuous_usage_stats``?"""
-        short = self.workload.model_copy(update={"max_tokens": min(_PREFLIGHT_TOKENS, self.workload.max_tokens)})
-        messages = salted_messages(PromptOrder("warmup", self.seed)[0], salt(self.leg_salt, self.workload.name, "preflight"))
+    async def _short_request(self, workload: Workload, mark: str, *, continuous: bool) -> tuple[str, int | None]:
+        """One request that is never measured, cut when the watch ends the workload. Returns its outcome and HTTP status."""
+        messages = salted_messages(PromptOrder.of("warmup", self.seed)[0], salt(self.leg_salt, workload.name, mark))
         async with Connection(self.target) as connection:
-            body = request_body(short, self.endpoint.model, messages, continuous=True)
+            body = request_body(workload, self.endpoint.model, messages, continuous=continuous)
             ended = asyncio.create_task(self.watch.ended.wait())
-            sending = asyncio.create_task(
-                connection.send(
-                    self.target.request("POST", CHAT_PATH, body),
-                    deadline_s=self.workload.deadline,
-                    silence_s=self.workload.silence,
-                )
-            )
+            request = self.target.request("POST", CHAT_PATH, body)
+            sending = asyncio.create_task(connection.send(request, deadline_s=workload.deadline, silence_s=workload.silence))
             await asyncio.wait((ended, sending), return_when=asyncio.FIRST_COMPLETED)
             connection.close()
             ended.cancel()
             exchange = await sending
-        if exchange.status in (400, 422):
+        return exchange.outcome, exchange.status
+
+    async def _preflight(self) -> None:
+        """Does the server take ``continuous_usage_stats``?"""
+        short = self.workload.model_copy(update={"max_tokens": min(_PREFLIGHT_TOKENS, self.workload.max_tokens)})
+        _, status = await self._short_request(short, "preflight", continuous=True)
+        if status in (400, 422):
             self.continuous = False
 
-    async def _load(self, phase: Phase, pacer: ClosedLoop, prompts: PromptClass) -> _Round:
-        """All users until the pacer has no more requests, or the watch ends it."""
-        order = PromptOrder(prompts, self.seed)
-        connections = [Connection(self.target) for _ in range(pacer.users)]
-        await asyncio.gather(*(connection.open() for connection in connections))
-        this = self.round = _Round(phase, pacer, prompts, time.monotonic())
-        users = [asyncio.create_task(self._user(this, order, n, c)) for n, c in enumerate(connections)]
-        everyone = asyncio.gather(*users)
-        parser = asyncio.create_task(self._parse_surplus(this))
-        ended = asyncio.create_task(self.watch.ended.wait())
-        try:
-            await asyncio.wait((everyone, ended), return_when=asyncio.FIRST_COMPLETED)
-            if not everyone.done():
-                pacer.stop()
-                for connection in connections:
-                    connection.close()
-                await asyncio.wait((everyone,), timeout=_CLOSE_LIMIT_S)
-            if everyone.done():
-                everyone.result()
-        finally:
-            for task in (everyone, parser, ended):
-                task.cancel()
-            await asyncio.gather(everyone, parser, ended, return_exceptions=True)
-            for connection in connections:
-                connection.close()
-        return this
+    async def _survive(self) -> None:
+        """After the last request a short one must be answered, where the workload asks for that."""
+        if self.workload.survival and not self.watch.ended.is_set():
+            short = self.workload.model_copy(update={"max_tokens": _SURVIVAL_TOKENS})
+            outcome, _ = await self._short_request(short, "survival", continuous=False)
+            self.survived = outcome == "ok"
 
-    async def _user(self, this: _Round, order: PromptOrder, user: int, connection: Connection) -> None:
-        """One user: sends, waits for the end, sends again. The next request is due at the end of the one before it."""
-        workload, scheduled = self.workload, this.t0
-        prefix = f"audition-{mark(self.leg_salt, workload.name, this.phase)}"
-        while True:
-            index = this.pacer.next_index(user, time.monotonic() - this.t0)
-            if index is None or self.watch.ended.is_set():
-                return
-            prompt = order[index]
-            messages = salted_messages(prompt, salt(self.leg_salt, workload.name, this.phase, index))
-            body = request_body(workload, self.endpoint.model, messages, continuous=self.continuous)
-            request = self.target.request("POST", CHAT_PATH, body, f"{prefix}-{index}")
-            exchange = await connection.send(request, deadline_s=workload.deadline, silence_s=workload.silence)
-            if exchange.sent is not None:
-                this.pacer.began(user, exchange.sent - this.t0)
-            sent = Sent(index, user, prompt.id, scheduled, exchange, self.templates)
-            failed = self._keep(this, sent)
-            scheduled = exchange.end
-            if exchange.outcome == "refused":
-                await self.watch.reachable()
-                scheduled = time.monotonic()
-            elif failed:
-                await asyncio.sleep(_FAILURE_PAUSE_S)
-                scheduled = time.monotonic()
+    async def _warm_up(self, times: list[float] | None) -> None:
+        """Requests at the measured concurrency with prompts that are never measured."""
+        workload = self.workload
+        many = workload.users if workload.warmup is None else workload.warmup
+        if not many or self.watch.ended.is_set():
+            return
+        users = min(workload.users if times is None else many, many)
+        pacer = ClosedLoop(users, many, None)
+        this = self._round("warm-up", pacer, PromptOrder.of("warmup", self.seed), many)
+        await this.open()
+        await this.run()
+        self.round = None
 
-    def _keep(self, this: _Round, sent: Sent) -> bool:
-        """Store a finished request; True when it is known to have failed. Only small bodies are looked into now."""
-        exchange = sent.exchange
-        size = len(exchange.raw.raw)
-        failed = exchange.outcome != "ok"
-        if failed or size <= _SMALL_BODY:
-            record = record_of(sent, this.t0)
-            this.records.append(record)
-            failed = record.outcome != "ok"
+    def _round(self, phase: Phase, pacer: ClosedLoop | OpenLoop, prompts: PromptOrder, planned: int | None) -> Round:
+        task = Task(self.endpoint, self.workload, self.leg_salt, phase, self.continuous)
+        self.now = (phase, 0, planned, 0, time.monotonic())
+        self.round = Round(task, pacer, prompts, self.watch, self.raw_limit)
+        return self.round
+
+    async def _measured(self, prompts: PromptOrder, times: list[float] | None) -> Sum:
+        """The measured part, in this process or in several."""
+        workload = self.workload
+        planned = len(times) if times is not None else workload.requests
+        if self._processes() > 1:
+            self.now = ("measuring", 0, planned, 0, time.monotonic())
+
+            def progress(done: int, failed: int) -> None:
+                self.now = ("measuring", done, planned, failed, self.now[4])
+
+            task = Task(self.endpoint, workload, self.leg_salt, "measuring", self.continuous)
+            return await run_in_processes(
+                task, prompts, times, processes=self._processes(), folder=self.out_dir, watch=self.watch, on_progress=progress
+            )
+        if times is None:
+            pacer: ClosedLoop | OpenLoop = ClosedLoop(workload.users, workload.requests, workload.duration)
         else:
-            this.waiting.append(sent)
-            this.raw_bytes += size
-        this.done += 1
-        this.failed += failed
-        this.stalled_in_a_row = this.stalled_in_a_row + 1 if exchange.outcome in ("stalled", "deadline") else 0
-        if this.stalled_in_a_row >= max(2, self.workload.users):
-            self.watch.end("engine-hangs", f"{this.stalled_in_a_row} requests in a row got no answer in time")
-        return failed
-
-    async def _parse_surplus(self, this: _Round) -> None:
-        """Parse finished bodies while the load runs, only when too many bytes are held."""
-        while True:
-            await asyncio.sleep(0.05)
-            while this.waiting and this.raw_bytes > self.raw_limit:
-                await self._parse_one(this)
-
-    async def _parse_one(self, this: _Round) -> None:
-        sent = this.waiting.popleft()
-        this.raw_bytes -= len(sent.exchange.raw.raw)
-        this.records.append(record_of(sent, this.t0))
-        await asyncio.sleep(0)
+            pacer = OpenLoop(part_of(iter(times), (0, 1)), len(times))
+        this = self._round("measuring", pacer, prompts, planned)
+        cpu = time.process_time()
+        with no_collection(), LoopLag() as lag:
+            await this.open()
+            await this.run()
+        return Sum(this.t0, this.records, pacer.steady_window(), time.process_time() - cpu, lag.p99())
 
     def _tick(self) -> None:
-        if self.on_progress is not None:
-            this = self.round
-            self.on_progress(
-                Progress(self.workload.name, this.phase, this.done, this.pacer.requests, this.failed, time.monotonic() - this.t0)
-            )
+        if self.on_progress is None:
+            return
+        phase, done, planned, failed, since = self.now
+        if self.round is not None:
+            done, failed = self.round.done, self.round.failed
+        self.on_progress(Progress(self.workload.name, phase, done, planned, failed, time.monotonic() - since))
+
+    # -- what is left on disk -------------------------------------------------------------------------------------------
 
     def _write(
         self,
-        measured: _Round,
+        measured: Sum,
         started_at: float,
         client: ClientStats,
         *,
         readings: tuple[Reading, Reading],
         ended: tuple[str, str],
+        timeline: Timeline,
+        clock_trouble: str,
     ) -> WorkloadRecord:
         workload, (before, after) = self.workload, readings
         records = sorted(measured.records, key=lambda record: record.index)
+        if [record.index for record in records] != list(range(len(records))):
+            records = [replace(record, index=number) for number, record in enumerate(records)]  # cut short in an open loop
         counters: dict[str, float] | None = None
-        missing, restarted = before.missing or after.missing, ""
+        missing, restarted = before.missing or after.missing, timeline.restarted
         if before.snapshot is not None and after.snapshot is not None:
             change = difference(before.snapshot, after.snapshot)
             if isinstance(change, CounterReset):
                 missing = restarted = change.reason
+            elif restarted:
+                missing = restarted
             else:
                 counters = change.values
-        steady = measured.pacer.steady_window()
         evidence = Evidence(
             workload=workload,
             records=records,
@@ -275,7 +275,10 @@ class _Run:
             client=client,
             ended=ended,
             continuous=self.continuous,
-            steady=steady is not None,
+            steady=measured.window is not None,
+            timeline=timeline,
+            clock_trouble=clock_trouble,
+            survived=self.survived,
         )
         record = WorkloadRecord(
             workload=workload.name,
@@ -291,11 +294,16 @@ class _Run:
             caveats=audit(evidence),
             ignore_eos=workload.ignore_eos,
             requests_recorded=len(records),
-            steady_window=list(steady) if steady is not None else None,
+            steady_window=list(measured.window) if measured.window is not None else None,
         )
-        _replace(self.out_dir / record.requests_file, "".join(f"{line.to_line()}\n" for line in records))
-        _replace(self.out_dir / f"{workload.name}.json", to_json(record))
+        self._leave(record, records, timeline)
         return record
+
+    def _leave(self, record: WorkloadRecord, records: list[RequestRecord], timeline: Timeline) -> None:
+        rows = [point.as_row() for point in timeline.points] + [{"minute": n, **m.as_row()} for n, m in enumerate(timeline.minutes)]
+        _replace(self.out_dir / f"{record.workload}.telemetry.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+        _replace(self.out_dir / record.requests_file, "".join(f"{line.to_line()}\n" for line in records))
+        _replace(self.out_dir / f"{record.workload}.json", to_json(record))
 
 
 def _replace(path: Path, text: str) -> None:

@@ -19,6 +19,7 @@ RUNNING, WAITING, GENERATED, SUCCESS = "num_requests_running", "num_requests_wai
 DRAFTS, DRAFT_TOKENS = "spec_decode_num_drafts", "spec_decode_num_draft_tokens"
 ACCEPTED, ACCEPTED_PER_POSITION = "spec_decode_num_accepted_tokens", "spec_decode_num_accepted_tokens_per_pos"
 PREFIX_QUERIES, PREFIX_HITS = "prefix_cache_queries", "prefix_cache_hits"
+TTFT = "time_to_first_token_seconds"
 
 # Names that older versions used (vLLM before 0.12) and their name now.
 _RENAMED = {

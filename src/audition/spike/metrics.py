@@ -149,6 +149,8 @@ PROBES: dict[str, str] = {
     "conversation": "a two-turn conversation is answered sensibly",
     "thinking": "reasoning is separated from the answer",
     "tool_call": "a tool call is made with the right name and arguments, streamed and not",
+    "json_schema": "an answer asked for in a JSON schema fits it",
+    "vision": "a picture is seen rightly, where the model takes pictures",
     "long_prompt": "a prompt longer than one KV block is answered",
     "canary": "answers are sane: no repetition, exact answers, the right language",
     "greedy_equality": "answers at temperature 0 equal production's",

@@ -181,13 +181,31 @@ class Sampling(Strict):
 
 
 class Workload(Strict):
-    """A closed-loop load: `users` streams, each sending its next request when the last one ends."""
+    """A load: `users` streams, each sending its next request when the last one ends; or requests at a `rate` or after a `trace`."""
 
     name: Name = Field(description="Short name, used in gates and records.")
     users: int = Field(default=1, ge=1, le=4096, description="Concurrent users.")
     requests: int | None = Field(default=None, ge=1, description="Number of requests in all; or `duration`.")
     duration: Duration | None = Field(default=None, description="How long new requests are sent; or `requests`.")
-    prompts: Literal["prose", "code", "dialogue", "reasoning", "mixed"] = Field(default="mixed", description="Prompt class.")
+    rate: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="Requests a second, sent when due whatever is still open (open loop)."
+    )
+    arrivals: Literal["constant", "poisson", "gamma"] = Field(
+        default="poisson", description="Gaps between requests of a `rate`: all equal, exponential, or gamma."
+    )
+    burstiness: float = Field(
+        default=1.0, gt=0, allow_inf_nan=False, description="Shape of gamma gaps: 1 is poisson, below 1 comes in bursts."
+    )
+    trace: str | None = Field(
+        default=None, description="File of arrivals instead of a `rate`: a line each, seconds or a JSON object with `at`."
+    )
+    prompts: Literal["prose", "code", "dialogue", "reasoning", "tools", "long", "mixed"] = Field(
+        default="mixed", description="Prompt class; `long` needs `prompt_tokens`, `mixed` is prose, code, dialogue and reasoning."
+    )
+    prompts_file: str | None = Field(
+        default=None, description="Prompts of your own instead of a class: JSONL with `text` or `messages`, or ShareGPT's JSON."
+    )
+    prompt_tokens: int | None = Field(default=None, ge=64, description="Length of each `long` prompt, by the server's own count.")
     thinking: bool | None = Field(default=None, description="`chat_template_kwargs.enable_thinking`; absent: the server's default.")
     max_tokens: int = Field(default=256, ge=1, description="Longest answer in tokens; natural stop comes first.")
     ignore_eos: bool = Field(
@@ -199,13 +217,42 @@ class Workload(Strict):
     warmup: int | None = Field(
         default=None, ge=0, description="Requests sent first at the same concurrency, never measured; default: `users`."
     )
+    survival: bool = Field(default=False, description="Void the workload unless a short request is answered after it.")
     deadline: Duration = Field(default=600.0, description="Longest time for one request.")
     silence: Duration = Field(default=60.0, description="Longest time without a byte inside one request.")
+    processes: int | None = Field(
+        default=None, ge=1, le=64, description="Processes that send; default: one, and one more for every 1,024 users."
+    )
+
+    @property
+    def open_loop(self) -> bool:
+        """Whether requests are sent when due, whatever is still open."""
+        return self.rate is not None or self.trace is not None
 
     @model_validator(mode="after")
     def _one_length(self) -> Workload:
-        if (self.requests is None) == (self.duration is None):
-            raise ValueError("give exactly one of `requests` and `duration`")
+        if sum(value is not None for value in (self.requests, self.duration, self.trace)) != 1:
+            raise ValueError("give exactly one of `requests`, `duration` and `trace`")
+        return self
+
+    @model_validator(mode="after")
+    def _open_loop(self) -> Workload:
+        if self.rate is not None and self.trace is not None:
+            raise ValueError("a trace has its own times, leave `rate` out")
+        if self.open_loop and self.users > 1:
+            raise ValueError("`users` belongs to a closed loop, leave it out beside `rate` or `trace`")
+        if self.rate is None and {"arrivals", "burstiness"} & self.model_fields_set:
+            raise ValueError("`arrivals` and `burstiness` need a `rate`")
+        if self.arrivals != "gamma" and "burstiness" in self.model_fields_set:
+            raise ValueError("`burstiness` needs `arrivals: gamma`")
+        return self
+
+    @model_validator(mode="after")
+    def _which_prompts(self) -> Workload:
+        if self.prompts_file is not None and "prompts" in self.model_fields_set:
+            raise ValueError("give at most one of `prompts` and `prompts_file`")
+        if (self.prompts == "long") != (self.prompt_tokens is not None):
+            raise ValueError("`prompts: long` and `prompt_tokens` need each other")
         return self
 
 

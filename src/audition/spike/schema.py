@@ -25,7 +25,7 @@ def json_schema() -> dict[str, Any]:
     for key, names in (("metric", METRICS), ("probe", PROBES)):
         text = next(choice for choice in gate[key]["anyOf"] if choice.get("type") == "string")
         text["enum"] = sorted(names)
-    definitions["Workload"]["oneOf"] = [{"required": [key]} for key in ("requests", "duration")]
+    definitions["Workload"]["oneOf"] = [{"required": [key]} for key in ("requests", "duration", "trace")]
     definitions["Gate"]["oneOf"] = [{"required": [key]} for key in ("metric", "probe", "all", "any")]
     for model in all_models():
         part = schema if model is Spike else definitions[model.__name__]
