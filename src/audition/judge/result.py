@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from audition.judge.compare import Comparison, Noise, compare, noise_floor
+from audition.judge.confounds import Contrast, contrasts, controls
 from audition.judge.gates import GateResult, evaluate
 from audition.judge.hypotheses import HypothesisResult, settle
 from audition.judge.load import LegData, RunData, no_collecting
@@ -108,6 +109,7 @@ class Result:
     hypotheses: list[HypothesisResult]
     comparisons: list[Comparison]
     noise: list[Noise]
+    contrasts: list[Contrast]
     caveats: list[PlacedCaveat]
     legs: list[LegResult]
 
@@ -119,7 +121,7 @@ def judge_run(run: RunData, spike: Spike) -> Result:
     gates = [*implicit_gates(run, spike), *(evaluate(g, run, sheets, spike) for g in spike.gates)]
     decision = decide(run, spike, gates)
     record = run.record
-    pairs, keys = _what_to_compare(spike, sheets)
+    pairs, keys = _what_to_compare(run, spike, sheets)
     comparisons = [compare(sheets, arm, reference, key) for arm, reference in pairs for key in keys]
     noise = [n for arm in spike.arms for key in keys if isinstance(n := noise_floor(sheets, arm.name, key), Noise)]
     return Result(
@@ -144,14 +146,17 @@ def judge_run(run: RunData, spike: Spike) -> Result:
         hypotheses=[settle(h, run, spike) for h in spike.hypotheses],
         comparisons=[c for c in comparisons if c.pairs or c.dropped],
         noise=noise,
+        contrasts=contrasts(run, spike),
         caveats=[PlacedCaveat(where, c.code, c.effect, c.text) for where, c in all_caveats(run)],
         legs=[_leg(leg, sheet, spike) for leg, sheet in zip(run.legs, sheets, strict=True)],
     )
 
 
-def _what_to_compare(spike: Spike, sheets: Sequence[LegSheet]) -> tuple[list[tuple[str, str]], list[Key]]:
-    """Every arm against production, plus what the gates ask for; figures that at least one leg has, in catalogue order."""
+def _what_to_compare(run: RunData, spike: Spike, sheets: Sequence[LegSheet]) -> tuple[list[tuple[str, str]], list[Key]]:
+    """Every arm against production, the candidate against every control, and what the gates ask for; figures that at least one leg
+    has, in catalogue order."""
     pairs = [(arm.name, spike.production.name) for arm in spike.arms if arm.role != "production"]
+    pairs += [(spike.candidate.name, control) for control in controls(run, spike)]
     asked = list(_metric_gates(spike.gates))
     pairs += [(g.arm or spike.candidate.name, g.ratio_to) for g in asked if g.ratio_to is not None]
     wanted: list[Key] = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from audition.judge.result import Result
 from audition.report.documents import Bullets, Document, Heading, Paragraph, to_markdown
-from audition.report.terminal import caveat_blocks, figure_blocks, hypothesis_blocks
+from audition.report.terminal import caveat_blocks, contrast_blocks, figure_blocks, hypothesis_blocks
 from audition.report.words import (
     REHEARSAL,
     day,
@@ -50,6 +50,7 @@ def decision_document(result: Result) -> Document:
         doc += [Paragraph("What would settle it:"), Bullets(result.settle)]
     doc += [Heading(2, "Evidence"), Heading(3, "Criteria"), gates_table(result), Heading(3, "Legs"), legs_table(result)]
     doc += figure_blocks(result, 3)
+    doc += contrast_blocks(result, 3)
     noise = noise_lines(result)
     if noise:
         doc += [Heading(3, "Noise"), Bullets(noise)]

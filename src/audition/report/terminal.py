@@ -6,6 +6,7 @@ from audition.judge.result import Result
 from audition.report.documents import Bullets, Document, Heading, Paragraph, to_text
 from audition.report.words import (
     REHEARSAL,
+    contrast_lines,
     figures_table,
     gates_table,
     instant,
@@ -13,6 +14,7 @@ from audition.report.words import (
     noise_lines,
     outcome_sentence,
     production_sentence,
+    separation_table,
     workloads_of,
 )
 
@@ -28,6 +30,7 @@ def summary_document(result: Result) -> Document:
         doc += [Heading(2, "What would settle it"), Bullets(result.settle)]
     doc += [Heading(2, "Criteria"), gates_table(result), Heading(2, "Legs"), legs_table(result)]
     doc += figure_blocks(result, 2)
+    doc += contrast_blocks(result, 2)
     noise = noise_lines(result)
     if noise:
         doc += [Heading(2, "Noise"), Bullets(noise)]
@@ -45,6 +48,13 @@ def figure_blocks(result: Result, level: int) -> Document:
         if table is not None:
             doc += [Heading(level, f"Figures of {workload}" if workload else "Figures of the legs"), table]
     return doc
+
+
+def contrast_blocks(result: Result, level: int) -> Document:
+    """What the arms differ in, and the effects that a control arm separates; nothing when they differ in nothing."""
+    lines, table = contrast_lines(result), separation_table(result)
+    doc: Document = [Heading(level, "What the arms differ in"), Bullets(lines)] if lines else []
+    return [*doc, table] if table is not None else doc
 
 
 def hypothesis_blocks(result: Result, level: int) -> Document:

@@ -9,12 +9,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from audition.judge.confounds import arguments_of
 from audition.judge.hypotheses import HypothesisResult
 from audition.judge.result import LegResult, Result
 from audition.report.documents import Bullets, Code, Document, Heading, Paragraph, to_markdown
-from audition.report.terminal import caveat_blocks, figure_blocks
+from audition.report.terminal import caveat_blocks, contrast_blocks, figure_blocks
 from audition.report.words import REHEARSAL, day, noise_lines, number
-from audition.spike.model import Arm, ProcessEngine, SimulatedEngine, Spike
+from audition.spike.model import Arm, Spike
+from audition.units import NoData
 
 _PATH = re.compile(r"(?<![\w:/.])(?:~|\.{1,2})?/(?:[\w.@+-]+/)*([\w.@+-]+)/?")
 _ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b")
@@ -44,6 +46,7 @@ def upstream_markdown(result: Result, spike: Spike) -> str | None:
         doc.append(Paragraph(f"**{REHEARSAL} Do not post this.**"))
     doc += [Paragraph(private_free(result.question)), Heading(2, "Setup"), Bullets(_setup(result, spike, legs))]
     doc += figure_blocks(result, 2)
+    doc += contrast_blocks(result, 2)
     acceptance = _acceptance(legs)
     if acceptance:
         doc += [Heading(2, "Acceptance by draft position"), Bullets(acceptance)]
@@ -91,13 +94,10 @@ def _arguments(arm: Arm, facts: dict[str, Any], *, rehearsal: bool) -> str:
     known = facts.get("arguments")
     if isinstance(known, list):
         return " ".join(map(str, known))
-    if rehearsal:
-        return " ".join(arm.simulated.args) or "not recorded"
-    if isinstance(arm.engine, ProcessEngine):
-        return " ".join(arm.engine.command) or "not recorded"
-    if isinstance(arm.engine, SimulatedEngine):
-        return " ".join(arm.engine.args) or "not recorded"
-    return "not recorded"
+    if rehearsal and arm.simulated.args:
+        return " ".join(arm.simulated.args)
+    words = arguments_of(arm, [])
+    return "not recorded" if isinstance(words, NoData) else " ".join(words) or "not recorded"
 
 
 def _acceptance(legs: Sequence[LegResult]) -> list[str]:

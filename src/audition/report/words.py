@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from audition.judge.compare import Comparison
+from audition.judge.confounds import NOT_SET, Contrast
 from audition.judge.gates import GateResult
 from audition.judge.result import LegResult, Result
 from audition.report.documents import Table
@@ -164,3 +165,64 @@ def production_sentence(result: Result) -> str:
     if result.production_back is None:
         return "Whether production is back is not recorded."
     return "Production is back and verified." if result.production_back else "PRODUCTION IS NOT BACK."
+
+
+def differences_text(contrast: Contrast) -> str:
+    """In what two arms differ, in one phrase: ``--speculative-config (not set -> {...}), the image``."""
+    parts = [f"{d.flag} ({_short(d.reference)} -> {_short(d.arm)})" for d in contrast.differences]
+    if contrast.images:
+        parts.append("the image")
+    return ", ".join(parts)
+
+
+def _short(value: str) -> str:
+    return value if value == NOT_SET or len(value) <= 120 else value[:117] + "..."
+
+
+def contrast_lines(result: Result) -> list[str]:
+    """What production and candidate differ in, whether that confounds their ratio, and what the controls separate."""
+    first, *others = result.contrasts
+    return [*_main_contrast(first, bool(others)), *(_control_contrast(c, result) for c in others)]
+
+
+def _main_contrast(c: Contrast, controlled: bool) -> list[str]:
+    if c.unknown:
+        image = " The images differ." if c.images else ""
+        return [f"What else {c.arm} and {c.reference_arm} differ in is not known ({c.unknown}).{image}"]
+    if not c.things:
+        return []
+    if c.things == 1:
+        return [f"{c.arm} differs from {c.reference_arm} only in {differences_text(c)}."]
+    lines = [f"CONFOUNDED: {c.arm} differs from {c.reference_arm} in {c.things} things: {differences_text(c)}."]
+    if not controlled:
+        lines.append(
+            "The ratio is the effect of all of them together. A control arm (the candidate without the one thing on trial) would "
+            "tell what that thing does by itself."
+        )
+    return lines
+
+
+def _control_contrast(c: Contrast, result: Result) -> str:
+    thing = c.arm == result.candidate
+    what = "the thing on trial" if thing else "everything else"
+    if c.unknown:
+        return f"{c.arm} / {c.reference_arm} is meant to be {what}, but what they differ in is not known ({c.unknown})."
+    if not c.things:
+        return f"{c.arm} and {c.reference_arm} start with the same arguments: their ratio is noise."
+    confounded = " CONFOUNDED: these are several." if thing and c.things > 1 else ""
+    return f"{c.arm} / {c.reference_arm} is {what}: {differences_text(c)}.{confounded}"
+
+
+def separation_table(result: Result) -> Table | None:
+    """With a control arm: the whole effect, the thing itself and everything else, for each workload's throughput. None without."""
+    if len(result.contrasts) < 2:
+        return None
+    rows = []
+    for workload in workloads_of(result):
+        for contrast in result.contrasts:
+            wanted = (contrast.arm, contrast.reference_arm, workload, "output_tok_s")
+            found = next((c for c in result.comparisons if (c.arm, c.reference_arm, c.workload, c.metric) == wanted), None)
+            whole = (contrast.arm, contrast.reference_arm) == (result.candidate, result.production)
+            what = "all together" if whole else "the thing itself" if contrast.arm == result.candidate else "everything else"
+            rows.append([workload, what, f"{contrast.arm} / {contrast.reference_arm}", ratio_text(found)])
+    return Table(["workload", "effect of", "output_tok_s of", "ratio [95 %]"], rows) if rows else None
