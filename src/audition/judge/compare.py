@@ -40,6 +40,7 @@ class Pair:
 class Comparison:
     """One figure of one arm against a reference arm. ``low``, ``high``: 95 % interval of the ratio, None with ``interval_missing``.
 
+    ``log_se``, ``log_floor``: standard error of the log ratio, and its floor from the noise inside the legs.
     ``detectable_ratio``: a true ratio at least this far from 1 would have been found with 80 % power. ``missing``: why there is no
     ratio at all. ``dropped``: why planned pairs do not count.
     """
@@ -54,6 +55,7 @@ class Comparison:
     low: float | None
     high: float | None
     log_se: float | None
+    log_floor: float
     degrees: int
     samples: int
     detectable_ratio: float | None
@@ -136,7 +138,24 @@ def _result(
     if not pairs:
         why = dropped[0] if dropped else f"no leg of {arm} ran"
         return Comparison(
-            workload, metric, stat, arm, reference, [], None, None, None, None, 0, 0, None, why, why, dropped, "nothing to compare"
+            workload,
+            metric,
+            stat,
+            arm,
+            reference,
+            [],
+            None,
+            None,
+            None,
+            None,
+            0.0,
+            0,
+            0,
+            None,
+            why,
+            why,
+            dropped,
+            "nothing to compare",
         )
     within = math.sqrt(math.fsum(floor)) / len(floor)
     between = paired_mean([math.log(p.ratio) for p in pairs], weights, noise, within)
@@ -144,7 +163,24 @@ def _result(
     if between.se is None:
         why = "one pair: no interval, the spread between boots is unknown"
         return Comparison(
-            workload, metric, stat, arm, reference, pairs, ratio, None, None, None, 0, samples, None, why, "", dropped, "one pair"
+            workload,
+            metric,
+            stat,
+            arm,
+            reference,
+            pairs,
+            ratio,
+            None,
+            None,
+            None,
+            within,
+            0,
+            samples,
+            None,
+            why,
+            "",
+            dropped,
+            "one pair",
         )
     se, basis = between.se, f"t interval on the log ratios of {len(pairs)} pairs, {between.degrees} degrees of freedom"
     if Z_975 * within > t_quantile(0.975, between.degrees) * se:
@@ -161,6 +197,7 @@ def _result(
         math.exp(low),
         math.exp(high),
         se,
+        within,
         between.degrees,
         samples,
         math.exp(detectable(max(se, within), between.degrees)),

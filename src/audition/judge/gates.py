@@ -257,6 +257,27 @@ class _Figure:
         return math.log(x) if self.logs else x
 
 
+def is_counted(gate: Gate) -> bool:
+    """Whether the gate's figure is counted, not estimated."""
+    return gate.metric in _COUNTED
+
+
+def is_stated(gate: Gate) -> bool:
+    """Whether the gate's figure is stated by the engine at boot."""
+    return gate.metric in _STATED
+
+
+def absolute_estimate(gate: Gate, arm: str, sheets: Sequence[LegSheet]) -> tuple[Mean, bool] | None:
+    """The mean over the legs of an arm with its error, and whether it is of logarithms. None with fewer than two valid legs."""
+    key = gate_key(gate)
+    found = [s.get(key) for s in sheets if s.arm == arm]
+    values = [v for v in found if isinstance(v, Measure)]
+    if len(values) < 2 or len(values) < len(found):
+        return None
+    figure = _figure(gate, key, arm, values, sheets)
+    return None if figure.mean is None else (figure.mean, figure.logs)
+
+
 def _figure(gate: Gate, key: Key, arm: str, values: list[Measure], sheets: Sequence[LegSheet]) -> _Figure:
     metric = METRICS[key[1]]
     plain = [v.value for v in values]

@@ -53,12 +53,13 @@ class WorkloadData:
 
 @dataclass(frozen=True)
 class LegData:
-    """One leg, planned or found. ``index`` counts from 1 as in the folder's name."""
+    """One leg, planned or found. ``index`` counts from 1 as in the folder's name. ``reached``: whether it left a folder."""
 
     index: int
     arm: str
     record: LegRecord | NoData
     probes: tuple[ProbeRecord, ...] | NoData
+    reached: bool = True
     workloads: dict[str, WorkloadData] = field(default_factory=dict)
 
 
@@ -337,7 +338,7 @@ def _load_leg(folder: Path, index: int, arm: str) -> LegData:
     if not isinstance(record, NoData):
         found |= set(record.workloads)
         arm = record.arm
-    return LegData(index, arm, record, probes, {name: _load_workload(folder, name) for name in sorted(found)})
+    return LegData(index, arm, record, probes, workloads={name: _load_workload(folder, name) for name in sorted(found)})
 
 
 def _leg_folders(legs: Path) -> Iterable[tuple[int, str, Path]]:
@@ -365,7 +366,7 @@ def load_run(folder: Path) -> RunData:
     for index, arm in enumerate(record.legs_planned, start=1):
         if index not in found:
             missing = NoData(f"leg {index} ({arm}) was not reached")
-            found[index] = LegData(index, arm, missing, missing)
+            found[index] = LegData(index, arm, missing, missing, reached=False)
 
     def decode_restore(text: str) -> dict[str, Any]:
         data = parse_json(text)

@@ -76,10 +76,19 @@ def broken_evidence(run: RunData, spike: Spike) -> list[str]:
 
     While this list is not empty the verdict is at best INCONCLUSIVE.
     """
+    problems = broken_legs(run.legs, spike)
+    planned = spike.planned_legs()
+    if len(run.legs) < len(planned):
+        problems.append(f"the records hold {len(run.legs)} legs, the spike file plans {len(planned)}")
+    return list(dict.fromkeys(problems))
+
+
+def broken_legs(legs: Iterable[LegData], spike: Spike) -> list[str]:
+    """The same for some legs."""
     watched = {spike.production.name, spike.candidate.name}
     planned = spike.planned_legs()
     problems: list[str] = []
-    for leg in run.legs:
+    for leg in legs:
         arm = leg.arm if isinstance(leg.record, NoData) else leg.record.arm
         if arm not in watched:
             continue
@@ -95,9 +104,7 @@ def broken_evidence(run: RunData, spike: Spike) -> list[str]:
             requests = workload_requests(leg, name, spike)
             if isinstance(requests, NoData):
                 problems.append(requests.reason)
-    if len(run.legs) < len(planned):
-        problems.append(f"the records hold {len(run.legs)} legs, the spike file plans {len(planned)}")
-    return list(dict.fromkeys(problems))
+    return problems
 
 
 def all_caveats(run: RunData) -> list[tuple[str, Caveat]]:

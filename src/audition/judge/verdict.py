@@ -2,12 +2,17 @@
 
 1. Certain NO-GO, whatever was measured: the candidate did not boot (unless the cause lies outside it), its server died while it
    served, or its quality canary failed.
-2. The evidence is not what was planned: the run was interrupted, failed or ended early, or a leg of production or of the
+2. The run ended early, all legs so far are valid, and a gate is certainly failed (see ``sequential``) -> NO-GO.
+3. The evidence is not what was planned: the run was interrupted, failed or ended early, or a leg of production or of the
    candidate is missing, cut short, garbled or void -> INCONCLUSIVE.
-3. The gates: one failed -> NO-GO, else one unknown -> INCONCLUSIVE, else GO. Shadow gates never decide.
+4. The gates: one failed -> NO-GO, else one unknown -> INCONCLUSIVE, else GO. Shadow gates never decide.
 
 The canary counts as a gate of its own whenever the spike makes it. A NO-GO keeps production, which is the safe side: that is why
-rule 1 needs one observation only, and why rule 2 comes before any figure.
+rule 1 needs one observation only.
+
+Rule 3 comes before rule 4 even when an absolute gate failed on valid legs of the candidate and only a leg of production is void:
+what made that leg void (somebody else's traffic, a warm cache, a busy client) belongs to the hour and the machine, and may have
+slowed the candidate's legs unseen. Production stays either way; the record says that the gate failed, and that it did not decide.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from typing import Literal
 
 from audition.judge.gates import GateResult, combine_all, probe_of, probe_result
 from audition.judge.load import RunData
+from audition.judge.sequential import certain_failures
 from audition.judge.validity import broken_evidence
 from audition.spike.model import Gate, Spike
 from audition.units import NoData
@@ -59,7 +65,7 @@ def early_end_reason(run: RunData, spike: Spike) -> str | None:
     """Why nothing can change the verdict any more, or None. Asked between legs; needs only the records so far."""
     if not spike.early_end:
         return None
-    reasons = certain_no_go(run, spike)
+    reasons = certain_no_go(run, spike) or certain_failures(run, spike)
     return reasons[0] if reasons else None
 
 
@@ -79,8 +85,14 @@ def decide(run: RunData, spike: Spike, gates: Sequence[GateResult]) -> Decision:
     certain = certain_no_go(run, spike)
     if certain:
         return Decision("NO-GO", certain, [])
+    if run.record.ended == "early-end":
+        failed = certain_failures(run, spike)
+        if failed:
+            return Decision("NO-GO", failed, [])
     broken = [*_how_it_ended(run), *_outside_causes(run, spike), *broken_evidence(run, spike)]
     if broken:
+        seen = [g for g in gates if not g.shadow and g.outcome == "failed"]
+        broken += [f"Seen, but not deciding: {_sentence(g)}" for g in seen]
         return Decision("INCONCLUSIVE", broken, ["Run the spike again to its end; the reasons above say what must not be missing."])
     deciding = [g for g in gates if not g.shadow]
     outcome = combine_all([g.outcome for g in deciding])

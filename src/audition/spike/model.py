@@ -271,7 +271,8 @@ class Gate(Strict):
     at_most: Limit | None = Field(default=None, description="Upper limit.")
     probe: str | None = Field(default=None, description="A probe that must pass, instead of a metric.")
     one_pair_suffices: bool = Field(
-        default=False, description="Accept a ratio from one pair of legs, or a figure from one leg; the record says so."
+        default=False,
+        description="Accept a ratio from one pair of legs, or a figure from one leg (else one leg is unknown); the record says so.",
     )
     shadow: bool = Field(default=False, description="Reported, never decides.")
     all: list[Gate] | None = Field(default=None, min_length=1, description="Group: holds when all hold.")
@@ -400,7 +401,9 @@ class Spike(Strict):
     restore: Restore = Field(default=Restore(), description="What bringing production back means.")
     window: Window = Field(default=Window(), description="The agreed slot.")
     records: Records = Field(default=Records(), description="What the spike leaves behind.")
-    early_end: bool = Field(default=True, description="End the spike as soon as nothing can change the verdict any more.")
+    early_end: bool = Field(
+        default=True, description="End the spike as soon as nothing can change the verdict: no boot, bad answers, a gate lost."
+    )
     secrets: list[str] = Field(default=[], description="Names of further variables whose values are masked everywhere.")
 
     @property
