@@ -7,7 +7,9 @@ import statistics
 
 import pytest
 
+from audition.judge.compare import Noise, noise_floor
 from audition.judge.estimate import Sample, detectable, leg_noise, mean, paired_mean, percentile, pooled_mean, t_quantile
+from audition.judge.metrics import LegSheet, Measure
 
 
 def _t_cdf(x: float, df: int) -> float:
@@ -126,3 +128,17 @@ def test_percentiles_without_a_block_are_those_of_the_rest() -> None:
             expected = math.sqrt(0.9 * math.fsum((x - centre) ** 2 for x in rest))
             assert Sample(values).percentile_se(share) == pytest.approx(expected, abs=1e-12)
             assert Sample(values).percentile(share) == percentile(sorted(values), share)
+
+
+def test_legs_of_different_boots_are_kept_apart() -> None:
+    key = ("users", "output_tok_s", "")
+    rows = [(1, "a", 100.0), (2, "a", 104.0), (3, "b", 150.0), (4, "b", 153.0)]
+    noise = noise_floor([LegSheet(i, "mtp", {key: Measure(v, 9)}, boot) for i, boot, v in rows], "mtp", key)
+    assert isinstance(noise, Noise)
+    assert noise.boots == [1, 1, 2, 2]
+    assert noise.spread == pytest.approx(0.53)
+    assert noise.within_boot == pytest.approx(0.04)
+    assert noise.between_boots == pytest.approx(math.sqrt(150 * 153 / 104 / 100) - 1)
+    alone = noise_floor([LegSheet(i, "mtp", {key: Measure(v, 9)}, f"{boot}{i}") for i, boot, v in rows], "mtp", key)
+    assert isinstance(alone, Noise)
+    assert (alone.within_boot, alone.boots) == (None, [1, 2, 3, 4])

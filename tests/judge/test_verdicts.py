@@ -344,3 +344,12 @@ def test_every_gate_of_a_valid_spike_gets_a_result_on_an_empty_run(tmp_path: Pat
     result = judge_run(load_run(build_run(tmp_path, spike, [LegPlan(arm, None) for arm in ORDER])), spike)
     assert result.verdict == "INCONCLUSIVE"
     assert {g.outcome for g in result.gates} == {"unknown"}
+
+
+def test_an_arm_with_a_single_boot_is_noted(tmp_path: Path) -> None:
+    legs = legs_of(FAST)
+    for leg in (legs[1], legs[3]):
+        leg.boot = BootRecord("booted", "the same", 100.0, True)
+    result = judge(tmp_path, legs)
+    assert [(c.where, c.code, c.effect) for c in result.caveats] == [("mtp", "one-boot", "note")]
+    assert result.verdict == "GO"

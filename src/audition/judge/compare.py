@@ -67,7 +67,12 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Noise:
-    """How far legs of one arm differ from each other: the noise floor. ``spread``: largest / smallest - 1."""
+    """How far legs of one arm differ from each other: the noise floor. ``spread``: largest / smallest - 1.
+
+    Speed can be bimodal by process start, so legs of different boots are kept apart. ``boots``: number of the boot of each leg, in
+    the order in which they were seen. ``within_boot``: largest spread among the legs of one boot, None when no boot has two;
+    ``between_boots``: spread of the boots' geometric means, None with one boot.
+    """
 
     workload: str
     metric: str
@@ -76,6 +81,9 @@ class Noise:
     legs: list[int]
     values: list[float]
     spread: float
+    boots: list[int]
+    within_boot: float | None
+    between_boots: float | None
 
 
 def compare(sheets: Sequence[LegSheet], arm: str, reference: str, key: Key) -> Comparison:
@@ -211,13 +219,26 @@ def _result(
 def noise_floor(sheets: Sequence[LegSheet], arm: str, key: Key) -> Noise | NoData:
     """How far the legs of one arm are apart. NoData with fewer than two legs that have the figure."""
     workload, metric, stat = key
-    rows = [(s.index, v.value) for s in sheets if s.arm == arm for v in [s.get(key)] if isinstance(v, Measure)]
-    values = [v for _, v in rows]
+    rows = [(s.index, v.value, s.boot or f"leg {s.index}") for s in sheets if s.arm == arm if isinstance(v := s.get(key), Measure)]
+    values = [v for _, v, _ in rows]
     if len(rows) < 2:
         return NoData(f"{arm} has {len(rows)} leg with this figure, two are needed to see noise")
     if min(values) <= 0:
         return NoData("a figure of 0 has no relative spread")
-    return Noise(workload, metric, stat, arm, [i for i, _ in rows], values, max(values) / min(values) - 1)
+    boots: dict[str, list[float]] = {}
+    for _, value, boot in rows:
+        boots.setdefault(boot, []).append(value)
+    within = [_spread(group) for group in boots.values() if len(group) > 1]
+    centres = [math.exp(mean([math.log(x) for x in group])) for group in boots.values()]
+    numbers = {boot: number for number, boot in enumerate(boots, start=1)}
+    return Noise(
+        workload, metric, stat, arm, [i for i, _, _ in rows], values, _spread(values), [numbers[boot] for _, _, boot in rows],
+        max(within) if within else None, _spread(centres) if len(centres) > 1 else None,
+    )  # fmt: skip
+
+
+def _spread(values: Sequence[float]) -> float:
+    return max(values) / min(values) - 1
 
 
 def pairs_needed(comparison: Comparison, threshold: float) -> int | None:

@@ -41,11 +41,12 @@ Value = Measure | NoData
 
 @dataclass(frozen=True)
 class LegSheet:
-    """All figures of one leg."""
+    """All figures of one leg. ``boot``: identity of the process that served it, empty when it is not known."""
 
     index: int
     arm: str
     values: dict[Key, Value]
+    boot: str = ""
 
     def get(self, key: Key) -> Value:
         """The figure, or NoData when this leg has none."""
@@ -68,7 +69,11 @@ def gate_key(gate: Gate) -> Key:
 
 def measure_run(run: RunData, spike: Spike) -> list[LegSheet]:
     """The sheets of all legs, planned or found, in order."""
-    return [LegSheet(leg.index, leg.arm, _measure_leg(leg, spike)) for leg in run.legs]
+    return [LegSheet(leg.index, leg.arm, _measure_leg(leg, spike), _boot_of(leg)) for leg in run.legs]
+
+
+def _boot_of(leg: LegData) -> str:
+    return "" if isinstance(leg.record, NoData) else leg.record.boot.boot_id
 
 
 def _measure_leg(leg: LegData, spike: Spike) -> dict[Key, Value]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from audition.judge.compare import Comparison
+from audition.judge.compare import Comparison, Noise
 from audition.judge.confounds import NOT_SET, Contrast
 from audition.judge.gates import GateResult
 from audition.judge.result import LegResult, Result
@@ -143,12 +143,27 @@ def noise_lines(result: Result) -> list[str]:
     for workload in workloads_of(result):
         for noise in (n for n in result.noise if n.workload == workload and n.metric == "output_tok_s"):
             values = ", ".join(number(v) for v in noise.values)
-            lines.append(f"{workload}: legs of {noise.arm} differ by {percent(noise.spread)} in output_tok_s ({values}).")
+            lines.append(
+                f"{workload}: legs of {noise.arm} differ by {percent(noise.spread)} in output_tok_s ({values}; {_boots(noise)})."
+            )
         for c in (c for c in result.comparisons if _is(c, result, workload, "output_tok_s", "")):
             if c.detectable_ratio is not None:
                 least = c.detectable_ratio - 1
                 lines.append(f"{workload}: a true difference of {percent(least)} or more would have been found (power 80 %).")
     return lines
+
+
+def _boots(noise: Noise) -> str:
+    """Which legs share a boot, and how far boots and legs of one boot are apart."""
+    count = len(set(noise.boots))
+    if count == len(noise.boots):
+        return "each from a boot of its own"
+    if count == 1:
+        return "all from one boot"
+    parts = [f"from boots {', '.join(map(str, noise.boots))}"]
+    if noise.within_boot is not None and noise.between_boots is not None:
+        parts.append(f"{percent(noise.within_boot)} within a boot, {percent(noise.between_boots)} between boots")
+    return ": ".join(parts)
 
 
 def outcome_sentence(result: Result) -> str:
