@@ -6,9 +6,9 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audition.judge.records import StreamEvent, pack_events
+from audition.judge.records import StreamEvent, pack_events, stream_times, unpack_events
 from audition.load.body import BadFraming, Body, Framing
-from audition.load.chat import pack
+from audition.load.chat import pack, times_of
 from audition.load.scan import BodyReader, Templates, read_body
 from audition.load.stream import StreamFigures, StreamResult, read_stream
 from load.captures import cpu_capture, gpu_capture
@@ -191,8 +191,21 @@ def test_framing_comes_off_however_it_is_cut(data: bytes, size: int, cut: int) -
     assert b"".join(framing.strip(wire[n : n + cut]) for n in range(0, len(wire), cut)) == data
 
 
-@given(st.lists(st.tuples(st.floats(0, 1e5), st.one_of(st.none(), st.integers(0, 80_000)), st.integers(0, 7)), max_size=30))
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 1e5, allow_subnormal=False), st.one_of(st.none(), st.integers(0, 80_000)), st.integers(0, 7)),
+        max_size=30,
+    )
+)
 def test_packing_is_that_of_the_records(rows: list[tuple[float, int | None, int]]) -> None:
     rows.sort(key=lambda row: row[0])
     at, tokens, kinds = [r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows]
-    assert pack(at, tokens, kinds, 0.0) == pack_events([StreamEvent(*row) for row in rows])
+    packed = pack(at, tokens, kinds, 0.0)
+    assert packed == pack_events([StreamEvent(*row) for row in rows])
+    quick = times_of(at, tokens, bytes(kinds), 0.0)
+    assert quick is None or quick == stream_times(unpack_events(packed))
+    said = [0 if count is None else min(count, 5) for count in tokens]
+    near = [when / 100 for when in at]
+    assert times_of(near, said, bytes(kinds), 0.0) == stream_times(unpack_events(pack(near, said, kinds, 0.0)))
+    unsaid: list[int | None] = [None] * len(kinds)
+    assert times_of(near, unsaid, bytes(kinds), 0.0) == stream_times(unpack_events(pack(near, unsaid, kinds, 0.0)))

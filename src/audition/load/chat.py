@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from audition.judge.records import Outcome, RequestRecord
+from audition.judge.records import EVENT_CONTENT, EVENT_TOOL, Outcome, RequestRecord, StreamTimes
 from audition.load.body import Body
 from audition.load.client import Exchange
 from audition.load.prompts import Message
@@ -22,6 +22,8 @@ from audition.spike.model import Workload
 
 CHAT_PATH = "/v1/chat/completions"
 _DETAIL = 500  # characters of a server's error text that a record keeps
+_LONGEST_S = 4000.0  # from the start of a workload: a gap between two events up to it fits into a packed row
+_MOST_PACKED = 65534  # tokens of one event that fit into a packed row
 _BROKEN_FINISH = {"error", "abort"}  # finish reasons with which vLLM ends a request that it did not complete
 
 
@@ -95,9 +97,34 @@ def pack(at: Sequence[float], tokens: Sequence[int | None], kinds: Sequence[int]
             gap = min(max(gap, 0), 0xFFFFFFFF)
         previous += gap
         add(gap)
-        add(65535 if count is None else count if count < 65534 else 65534)
+        add(65535 if count is None else count if count < _MOST_PACKED else _MOST_PACKED)
         add(kind)
     return b64encode(struct.pack("<" + "IHB" * len(kinds), *fields)).decode("ascii")
+
+
+def times_of(at: Sequence[float], tokens: Sequence[int | None], kinds: bytes | bytearray, t0: float) -> StreamTimes | None:
+    """What ``audition.judge.records.stream_times`` makes of the packed events, without unpacking; None where only that can say."""
+    first = len(kinds) - len(kinds.lstrip(b"\0"))
+    if first == len(kinds):
+        return StreamTimes(None, None, None, 0, None, None)
+    if at[0] < t0 or at[-1] - t0 > _LONGEST_S:
+        return None
+    rest = kinds[first:]
+    answer = next((place for place, kind in enumerate(rest, first) if kind & (EVENT_CONTENT | EVENT_TOOL)), None)
+    said = [count for count in tokens[first:] if count is not None]
+    if not said:
+        last, events, whole = len(kinds.rstrip(b"\0")) - 1, len(rest) - rest.count(0), None
+    elif len(said) < len(rest) or max(said) > _MOST_PACKED:
+        return None
+    else:
+        idle = sum(1 for kind, count in zip(rest, said, strict=True) if not kind and not count) if 0 in rest else 0
+        last = next(place for place in range(len(kinds) - 1, -1, -1) if kinds[place] or tokens[place])
+        events, whole = len(rest) - idle, sum(said)
+
+    def second(place: int) -> float:
+        return round((at[place] - t0) * 1e6) / 1e6
+
+    return StreamTimes(second(first), None if answer is None else second(answer), second(last), events, tokens[first], whole)
 
 
 def record_of(sent: Sent, t0: float) -> RequestRecord:
@@ -126,4 +153,5 @@ def record_of(sent: Sent, t0: float) -> RequestRecord:
         tokens_estimated=estimated,
         finish_reason=stream.finish_reason,
         events=pack(stream.at, stream.tokens, stream.kinds, t0),
+        stream=times_of(stream.at, stream.tokens, stream.kinds, t0),
     )

@@ -31,7 +31,7 @@ _WORTH_READING = 8192  # bytes of a body that still grows from which on reading 
 _AT_ONCE = 32_768  # bytes read on the way before the loop gets its turn: about 0.3 ms
 _FAILURE_PAUSE_S = 0.2  # after a failed request, so that an instantly failing server is not hammered
 _CLOSE_LIMIT_S = 2.0  # after an early end: longest wait for the users to stop
-_SURPLUS_S = 0.05  # between two looks at how many bytes are held
+_SURPLUS_S = 0.25  # between two looks at how many bytes are held
 _READY_CONNECTIONS = 8  # opened before the first arrival of an open loop
 
 Phase = Literal["preflight", "warm-up", "measuring", "settling"]

@@ -74,7 +74,7 @@ class StreamFigures:
     """What a stream held but its texts. ``at``, ``kinds`` and ``tokens``: one entry for each event, see ``StreamEvent``."""
 
     at: Sequence[float]
-    kinds: Sequence[int]
+    kinds: bytearray
     tokens: list[int | None]
     prompt_tokens: int | None
     completion_tokens: int | None

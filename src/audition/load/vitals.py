@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-POLL_S = 0.5  # between two looks at `alive` and `give_up`
+POLL_S = 1.0  # between two looks at `alive` and `give_up`; each wakes two threads, which costs as much as ten tokens
+KNOCK_S = 0.5  # between two tries to connect to an engine that refused
 DEAD_AFTER_S = 4.0  # an engine that refuses connections for so long is dead; with the other waits it ends a workload within 10 s
-BEAT_S = 0.025  # between two measurements of the loop's lag
+BEAT_S = 0.1  # between two measurements of the loop's lag
 
 
 class EngineWatch:
@@ -27,6 +28,7 @@ class EngineWatch:
         self._alive, self._give_up, self._tick = alive, give_up, tick
         self._reachable = asyncio.Event()
         self._reachable.set()
+        self._suspected = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> EngineWatch:
@@ -54,6 +56,7 @@ class EngineWatch:
         """Call after a refused connection: the engine is asked until it accepts connections again, or counts as dead."""
         if not self.ended.is_set():
             self._reachable.clear()
+            self._suspected.set()
 
     async def reachable(self) -> None:
         """The same, and return when the engine accepts connections again, or the workload has ended."""
@@ -63,32 +66,35 @@ class EngineWatch:
     async def _poll(self) -> None:
         try:
             while not self.ended.is_set():
-                if await asyncio.to_thread(self._give_up):
-                    self.end("given-up", "the run asked the workload to stop")
-                elif not await asyncio.to_thread(self._alive):
-                    self.end("engine-died", "the engine died during the workload")
+                found = await asyncio.to_thread(self._look)
+                if found is not None:
+                    self.end(*found)
                 self._tick()
                 await asyncio.sleep(POLL_S)
         except Exception:
             self.end("watch-failed", "the check whether the engine lives failed")
             raise
 
+    def _look(self) -> tuple[str, str] | None:
+        """Why the workload must end, None when it need not. Runs in a thread."""
+        if self._give_up():
+            return "given-up", "the run asked the workload to stop"
+        return None if self._alive() else ("engine-died", "the engine died during the workload")
+
     async def _knock(self) -> None:
-        since: float | None = None
         while not self.ended.is_set():
-            if self._reachable.is_set():
-                since = None
-            elif await self._accepts():
-                self._reachable.set()
-            else:
-                since = time.monotonic() if since is None else since
+            await self._suspected.wait()
+            since = time.monotonic()
+            while not self.ended.is_set() and not await self._accepts():
                 if time.monotonic() - since >= DEAD_AFTER_S:
                     self.end("engine-died", f"the engine refused connections for {DEAD_AFTER_S:g} s")
-            await asyncio.sleep(POLL_S)
+                await asyncio.sleep(KNOCK_S)
+            self._suspected.clear()
+            self._reachable.set()
 
     async def _accepts(self) -> bool:
         try:
-            async with asyncio.timeout(POLL_S):
+            async with asyncio.timeout(KNOCK_S):
                 _, writer = await asyncio.open_connection(*self._address)
         except (OSError, TimeoutError):
             return False
