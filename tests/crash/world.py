@@ -18,6 +18,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Self
 
 from audition.errors import AuditionError
 from audition.run.starting import Options, run_spike
@@ -104,7 +105,7 @@ class World:
         self.env = {**os.environ, "AUDITION_STATE": str(self.folder / "state")}
         self.runner: int | None = None
 
-    def __enter__(self) -> World:
+    def __enter__(self) -> Self:
         self.start_production()
         return self
 

@@ -167,19 +167,22 @@ def _recover_run(folder: Path, root: Path, force_deadline: bool, say: Say, pace:
         found = read_run(folder)
         seen, view, holder = observe(found, root)
         decision = decide(found.journal, seen, time.time())
-        if not (isinstance(decision, Wait) and seen.lock == "restorer" and time.monotonic() < until):
-            break
-        if not told:
+        waits = isinstance(decision, Wait) and seen.lock == "restorer"
+        if not waits or time.monotonic() >= until:
+            done = _follow(decision=decision, found=found, seen=seen, view=view, force_deadline=force_deadline, say=say, pace=pace)
+            if done is not None:
+                return done
+        elif not told:
             told = True
             who = f"pid {holder.process.pid}" if holder else "another process"
             say(f"run {folder.name}: {decision.why} ({who}): waiting for it")
         time.sleep(0.5)
-    return _follow(decision=decision, found=found, seen=seen, view=view, force_deadline=force_deadline, say=say, pace=pace)
 
 
 def _follow(
     *, decision: Decision, found: FoundRun, seen: WorldView, view: ServerView | None, force_deadline: bool, say: Say, pace: Pace
-) -> RunRecovery:
+) -> RunRecovery | None:
+    """Act on a decision; None: somebody else began to restore meanwhile, so look again."""
     run_id, name = found.folder.name, type(decision).__name__.lower()
     if isinstance(decision, Done):
         if found.plan is not None and not seen.closed:
@@ -200,7 +203,7 @@ def _follow(
     return _restore(decision, found.plan, say, pace)
 
 
-def _restore(decision: Restore, plan: RestorePlan, say: Say, pace: Pace) -> RunRecovery:
+def _restore(decision: Restore, plan: RestorePlan, say: Say, pace: Pace) -> RunRecovery | None:
     if decision.end_runner:
         _end(plan.runner, say)
     say(f"run {plan.run_id}: {decision.why}: bringing production back")
@@ -216,7 +219,7 @@ def _restore(decision: Restore, plan: RestorePlan, say: Say, pace: Pace) -> RunR
         )
     except LockHeld as error:
         if error.holder is not None and is_alive(error.holder.process):
-            return RunRecovery(plan.run_id, "wait", str(error), EXIT_REFUSED)
+            return RunRecovery(plan.run_id, "wait", str(error), EXIT_REFUSED) if error.holder.role == "run" else None
         say(f"goes on without the lock, no live process answers for it: {error}")
         lock = None
     except WaybackError as error:

@@ -297,7 +297,9 @@ class ContainerServer:
                 f"which is left alone; look: {shlex.join(self.container.docker)} inspect {short}"
             )
         if self.target.port and self.cli.local() and _port_taken(self.target.port):
-            return f"port {self.target.port} is taken by something else; look: ss -ltnp 'sport = :{self.target.port}'"
+            who = ", ".join(describe_process(pid) for pid in listeners(self.target.port)[0])
+            look = f"look: ss -ltnp 'sport = :{self.target.port}'"
+            return f"port {self.target.port} is taken by something else; {look}" + (f"; it is held by {who}" if who else "")
         return ""
 
     def _may_hold_name(self, holder: dict[str, Any], found: dict[str, Any] | None) -> bool:
