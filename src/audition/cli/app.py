@@ -17,6 +17,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "rehearse": ("audition.cli.rehearse_cmd", "Run the whole spike on simulated servers: no GPU, no docker, nothing touched."),
     "run": ("audition.cli.run_cmd", "Run the spike on production's own GPUs and bring production back."),
     "judge": ("audition.cli.judge_cmd", "Compute the verdict again from the records of a run."),
+    "bench": ("audition.cli.bench_cmd", "Measure any OpenAI-compatible server; nothing is started or stopped."),
     "diagnose": ("audition.cli.diagnose_cmd", "Say what went wrong according to a server's log."),
     "recover": ("audition.cli.recover_cmd", "Bring production back after anything that went wrong. Safe at any time."),
     "status": ("audition.cli.status_cmd", "Say what runs, who holds the slot, until when, and what to type."),
