@@ -27,7 +27,9 @@ from audition.judge.records import BootRecord, LegRecord, RequestRecord, RunReco
 from audition.load.client import fetch
 from audition.load.programme import PROGRAMME, REFERENCE, closed_loop, greedy
 from audition.load.workload import Progress, run_workload
-from audition.observe.host import HostSampler
+from audition.observe.gpu import energy_per_1000_tokens
+from audition.observe.host import HostSampler, HostSummary
+from audition.observe.prometheus import GENERATED
 from audition.run.interrupts import Interrupts
 from audition.spike.metrics import METRICS
 from audition.spike.model import Spike, Workload
@@ -183,10 +185,12 @@ class Bench:
                         break
                     rows.append(self._one(workload, folder, stop, quiet))
                 summary = host.summary()
+                energy = _energy(summary, rows)
                 caveats = [caveat.text for caveat in host.caveats()]
         finally:
             stop.uninstall()
-        return Report(self.server, rows, summary.as_facts() if summary is not None else {}, caveats)
+        facts = summary.as_facts() if summary is not None else {}
+        return Report(self.server, rows, {**facts, "energy_j_per_1000_tokens": energy}, caveats)
 
     def _one(self, workload: Workload, folder: Path, stop: Interrupts, quiet: bool) -> Row:
         if not quiet:
@@ -210,6 +214,12 @@ class Bench:
         told = (folder / f"{record.workload}.telemetry.jsonl").read_text(encoding="utf-8").splitlines()
         minutes = [row for row in map(json.loads, told) if "minute" in row]
         return row_of(workload, record, [RequestRecord.from_line(line) for line in lines], minutes)
+
+
+def _energy(summary: HostSummary | None, rows: Sequence[Row]) -> float | None:
+    """Joules for 1,000 generated tokens of all GPUs of this machine over all workloads, boots and pauses between them included."""
+    tokens = sum(row.record.counters.get(GENERATED, 0.0) for row in rows if row.record.counters is not None)
+    return energy_per_1000_tokens(summary.gpus, tokens) if summary is not None else None
 
 
 def _first_model(server: Server) -> str:
@@ -322,6 +332,10 @@ class Report:
         for row in self.rows:
             lines += ["", *_row_text(row)]
         lines += [f"note: {text}" for text in self.notes]
+        if energy := self.host.get("energy_j_per_1000_tokens"):
+            lines.append(f"energy: {energy:.0f} J for 1,000 tokens, all GPUs of this machine")
+        elif missing := self.host.get("gpus_missing"):
+            lines.append(f"no GPU figures: {missing}")
         if not self.rows:
             lines.append("nothing was measured")
         return "\n".join(lines) + "\n"

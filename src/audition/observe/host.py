@@ -1,16 +1,19 @@
-"""The host while a leg runs: CPU, load, memory, sampled by a light thread from /proc.
+"""The host while a leg runs: CPU, load, memory, disk, sampled by a light thread from /proc; and its GPUs, where NVML is there.
 
-What must not live here: GPUs (there is no GPU telemetry yet; ``gpu_caveat`` says so), judging.
+What must not live here: how a GPU is read (see ``gpu``), judging.
 """
 
 from __future__ import annotations
 
+import os
 import threading
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
 from audition.judge.records import Caveat
+from audition.observe.gpu import GpuError, GpuProcess, Gpus, GpuSampler, GpuSummary, Nvml, gpu_caveats
 
 SAMPLE_S = 1.0  # between two samples
 
@@ -31,7 +34,10 @@ class HostSample:
 
 @dataclass(frozen=True)
 class HostSummary:
-    """A leg's host figures. ``cpu_share``: busy share of all CPUs, 0 to 1, mean and largest of a sample. Memory in MiB."""
+    """A leg's host figures. ``cpu_share``: busy share of all CPUs, 0 to 1, mean and largest of a sample. Memory in MiB.
+
+    ``disk_free_mib``: free on the disk of the working folder, at the end. ``gpus_missing``: why there is no GPU figure.
+    """
 
     samples: int
     cpus: int
@@ -40,6 +46,9 @@ class HostSummary:
     load1_max: float
     available_mib_min: int
     swap_used_mib_max: int
+    disk_free_mib: int | None = None
+    gpus: list[GpuSummary] = field(default_factory=list)
+    gpus_missing: str = ""
 
     def as_facts(self) -> dict[str, object]:
         """The figures as JSON values for a leg's record."""
@@ -87,9 +96,23 @@ def summarise(samples: list[HostSample], cpus: int) -> HostSummary | None:
 
 
 class HostSampler:
-    """Samples while it is open. Use as ``with HostSampler() as host: ...``, then ``host.summary()``."""
+    """Samples while it is open. Use as ``with HostSampler() as host: ...``, then ``host.summary()``.
 
-    def __init__(self, interval_s: float = SAMPLE_S, proc: Path = Path("/proc")) -> None:
+    ``gpus``: those that the leg uses; throttling and other tenants are told of them. None: figures of all, caveats of none.
+    ``ours``: which GPU processes are the leg's own; None: not known. ``source``: where GPU samples come from.
+    """
+
+    def __init__(
+        self,
+        interval_s: float = SAMPLE_S,
+        proc: Path = Path("/proc"),
+        *,
+        gpus: Sequence[int] | None = None,
+        ours: Callable[[GpuProcess], bool] | None = None,
+        source: Callable[[], Gpus] = Nvml,
+    ) -> None:
+        self._gpus, self._ours = gpus, ours
+        self._gpu_sampler = GpuSampler(source, interval_s)
         self._interval, self._proc = interval_s, proc
         self._samples: list[HostSample] = []
         self._problem = ""
@@ -97,12 +120,14 @@ class HostSampler:
         self._thread = threading.Thread(target=self._run, name="host-sampler", daemon=True)
 
     def __enter__(self) -> HostSampler:
+        self._gpu_sampler.__enter__()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
+        self._gpu_sampler.__exit__()
 
     def _run(self) -> None:
         while True:
@@ -116,17 +141,38 @@ class HostSampler:
 
     def summary(self) -> HostSummary | None:
         """Summary so far, None with fewer than two samples."""
-        return summarise(list(self._samples), cpu_count(self._proc)) if self._samples else None
+        summary = summarise(list(self._samples), cpu_count(self._proc)) if self._samples else None
+        if summary is None:
+            return None
+        gpus = self._gpu_sampler.summaries()
+        return replace(summary, disk_free_mib=disk_free_mib(), gpus=gpus, gpus_missing="" if gpus else self._gpu_sampler.problem)
 
     def caveats(self) -> list[Caveat]:
-        """A note when the host could not be watched."""
-        return [Caveat("no-host-telemetry", "note", self._problem)] if self._problem else []
+        """Notes when the host could not be watched, and what the GPUs of the leg had to bear."""
+        out = [Caveat("no-host-telemetry", "note", self._problem)] if self._problem else []
+        return out if self._gpus is None else out + gpu_caveats(self._gpu_sampler.summaries(), self._gpus, self._ours)
+
+
+def disk_free_mib(folder: Path = Path(".")) -> int | None:
+    """MiB free for this user on the disk of a folder; None when it does not say."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return None
+    return disk.f_bavail * disk.f_frsize // 2**20
 
 
 def gpu_caveat(gpus: list[int]) -> list[Caveat]:
-    """A note that GPUs were named but are not watched; nothing when none were named."""
+    """A note that GPUs were named but could not be watched; nothing when none were named, or when NVML knows them all."""
     if not gpus:
         return []
-    names = ", ".join(map(str, gpus))
-    text = f"no GPU telemetry: use, clocks, heat and other tenants of GPU {names} were not watched during the leg"
+    try:
+        missing = sorted(set(gpus) - set(Nvml().names()))
+        why = f"NVML knows no GPU {', '.join(map(str, missing))}" if missing else ""
+    except GpuError as error:
+        missing, why = gpus, str(error)
+    if not missing:
+        return []
+    names = ", ".join(map(str, missing))
+    text = f"no GPU telemetry ({why}): use, clocks, heat and other tenants of GPU {names} were not watched during the leg"
     return [Caveat("no-gpu-telemetry", "note", text)]

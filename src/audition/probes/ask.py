@@ -31,7 +31,8 @@ def sample_answers() -> dict[str, str]:
     rows = [*known["canary"]["exact"], *known["canary"]["language"]]
     out = {row["ask"]: str(row["sample"]) for row in rows}
     out[known["conversation"]["second"]] = known["conversation"]["sample"]
-    out[known["long_prompt"]["ask"]] = known["long_prompt"]["sample"]
+    for name in ("long_prompt", "json_schema", "vision"):
+        out[known[name]["ask"]] = known[name]["sample"]
     return out
 
 

@@ -12,6 +12,7 @@ from audition.load.client import Endpoint
 from audition.probes.ask import Asker
 from audition.probes.behaviour import conversation, long_prompt, thinking, tool_call
 from audition.probes.canary import canary
+from audition.probes.formats import json_schema, vision
 from audition.probes.greedy import greedy_equality
 
 _POLL_S = 0.5
@@ -22,6 +23,8 @@ _PROBES: dict[str, Callable[[Asker], Coroutine[Any, Any, ProbeRecord]]] = {
     "conversation": conversation,
     "thinking": thinking,
     "tool_call": tool_call,
+    "json_schema": json_schema,
+    "vision": vision,
     "long_prompt": long_prompt,
 }
 
