@@ -68,6 +68,7 @@ class LegPlan:
     facts: dict[str, Any] = field(default_factory=dict)
     complete: bool = True
     wobble: float = 0.02
+    tokens: int = 60
 
 
 def requests(
@@ -143,7 +144,9 @@ def _build_leg(folder: Path, index: int, plan: LegPlan, spike: Spike) -> None:
     (folder / "probes.json").write_text(json.dumps([asdict(p) for p in probes]) + "\n")
     for workload in spike.workloads:
         assert plan.rate is not None
-        rows = requests(plan.rate, workload.users, workload.requests or 8, failed=plan.failed, wobble=plan.wobble)
+        rows = requests(
+            plan.rate, workload.users, workload.requests or 8, failed=plan.failed, wobble=plan.wobble, tokens=plan.tokens
+        )
         file = f"{workload.name}.requests.jsonl"
         (folder / file).write_text("".join(r.to_line() + "\n" for r in rows))
         wall = max(r.end for r in rows)

@@ -20,6 +20,7 @@ from audition.judge.records import BootRecord, Caveat
 from audition.judge.result import Result, early_end_reason, judge_run, result_json
 from audition.spike.model import Spike
 from judge.build_run import ORDER, LegPlan, build_run, legs_of, make_spike
+from judge.damage import HOW, damage
 
 FAST = [100.0, 150.0, 101.0, 151.0, 100.5]
 GATES = [
@@ -237,30 +238,10 @@ def test_void_data_never_decide(tmp_path: Path, where: str, leg: int) -> None:
     assert judge(tmp_path / "n", noted).verdict == "GO"
 
 
-def damage(path: Path, how: str, at: float) -> None:
-    data = path.read_bytes()
-    if how == "missing":
-        path.unlink()
-    elif how == "truncated":
-        path.write_bytes(data[: int(len(data) * at)])
-    elif how == "nan":
-        text = data.decode()
-        number = next(x for x in ('"end":', '"wall_s": ', '"started_at": ') if x in text)
-        head, _, rest = text.partition(number)
-        path.write_text(head + number + "NaN" + rest[len(rest.split(",")[0].split("\n")[0]) :])
-    elif how == "garbled":
-        path.write_bytes(b"\xff\xfe" + data[2:])
-    elif how == "empty":
-        path.write_bytes(b"")
-    elif how == "short":
-        lines = data.splitlines(keepends=True)
-        path.write_bytes(b"".join(lines[: max(1, int(len(lines) * at))]))
-
-
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     where=st.tuples(st.integers(0, 4), st.sampled_from(["leg.json", "users.json", "users.requests.jsonl"])),
-    how=st.sampled_from(["missing", "truncated", "nan", "garbled", "empty", "short"]),
+    how=st.sampled_from(HOW),
     at=st.floats(0.05, 0.9),
     good=st.booleans(),
 )

@@ -15,10 +15,10 @@ def command(run: str, as_json: bool) -> int:
 
     Needs no server and no GPU. Notes files are not touched. The exit code is the verdict's.
     """
-    from audition.judge.result import result_json  # noqa: PLC0415 - lazily: only when the verb runs
+    from audition.judge.folder import EXIT_OF_VERDICT, judge_folder  # noqa: PLC0415 - lazily: only when the verb runs
+    from audition.judge.result import result_json  # noqa: PLC0415
     from audition.report.terminal import summary_text  # noqa: PLC0415
     from audition.report.writer import write_records  # noqa: PLC0415
-    from audition.run.starting import EXIT_OF_VERDICT, judge_folder  # noqa: PLC0415
 
     folder = Path(run)
     spike, result = judge_folder(folder)

@@ -3,8 +3,9 @@
 Method. A leg's figure is put beside the geometric mean of the nearest reference leg before it and the nearest after it
 (bracketing removes drift that is linear between neighbours; on a ratio scale, because drift multiplies). The mean of the log
 ratios is a generalised least squares mean, since two pairs may share a reference leg. The noise of a single leg is estimated
-from all legs of both arms around one level an arm and a common linear drift; it gives Student's t interval with (legs - 3)
-degrees of freedom: 2 for five legs, where the two pairs alone would leave 1. Requests inside a leg are not independent, so they
+from all legs of both arms around one level an arm and a common drift (a straight line for five legs, a polynomial of higher degree
+for more, see ``leg_noise``); it gives Student's t interval with 2 degrees of freedom for five legs, where the two pairs alone would
+leave 1, and one more for every two further legs. Requests inside a leg are not independent, so they
 never count as samples of the comparison; their block jackknife only sets a floor: the interval is never narrower than the noise
 inside the legs. Fewer than two pairs give a ratio without an interval. Sources: see ``estimate``; that legs, not requests, are
 the unit: Kalibera and Jones 2013, Rigorous benchmarking in reasonable time.
@@ -249,15 +250,15 @@ def pairs_needed(comparison: Comparison, threshold: float) -> int | None:
     if comparison.log_se is None or comparison.ratio is None or threshold <= 0:
         return None
     estimate = Mean(math.log(comparison.ratio), comparison.log_se, comparison.degrees)
-    return legs_needed(estimate, len(comparison.pairs), math.log(threshold), gained=2)
+    return legs_needed(estimate, len(comparison.pairs), math.log(threshold))
 
 
-def legs_needed(estimate: Mean, n: int, threshold: float, gained: int = 1) -> int | None:
-    """Smallest count of at most 50 whose 95 % interval would miss ``threshold``; each more gains ``gained`` degrees of freedom."""
+def legs_needed(estimate: Mean, n: int, threshold: float) -> int | None:
+    """Smallest count of at most 50 whose 95 % interval would miss ``threshold``; each more gains one degree of freedom."""
     if estimate.se is None:
         return None
     single, distance = estimate.se * math.sqrt(n), abs(estimate.value - threshold)
     for more in range(n + 1, _MAX_LEGS + 1):
-        if t_quantile(0.975, estimate.degrees + gained * (more - n)) * single / math.sqrt(more) <= distance:
+        if t_quantile(0.975, estimate.degrees + more - n) * single / math.sqrt(more) <= distance:
             return more
     return None

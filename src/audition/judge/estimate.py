@@ -11,7 +11,7 @@ Sources
                     Shao and Wu 1989, A general theory for jackknife variance estimation (valid for quantiles when whole
                     blocks, not single observations, are deleted)
     paired mean     Aitken 1935, generalised least squares with a known correlation
-    leg noise       Frisch and Waugh 1933; Cox 1951, Some systematic experimental designs
+    leg noise       Cox 1951, Some systematic experimental designs
     detectable      Bloom 1995, Minimum detectable effects: (t of the confidence + t of the power) x standard error
 """
 
@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 CONFIDENCE = 0.95
+_RANK = 1e-9  # a column that is the others' up to this share adds nothing to the fit
 POWER = 0.80
 BLOCKS = 10
 _LEAST_BLOCKS = 4
@@ -212,21 +213,45 @@ def paired_mean(
 
 
 def leg_noise(arms: Sequence[Sequence[tuple[float, float]]]) -> tuple[float, int] | None:
-    """Variance of a single leg around its arm's level and a drift linear in time, with its degrees of freedom.
+    """Variance of a single leg around its arm's level and a drift common to all arms, with its degrees of freedom.
 
-    ``arms`` holds (position, value) of every leg of each arm. Least squares with one level an arm and one common slope, the levels
-    taken out first (Frisch and Waugh 1933); interleaved designs against a trend: Cox 1951. None without degrees of freedom.
+    ``arms`` holds (position, value) of every leg of each arm. Least squares with one level an arm and a polynomial in time, whose
+    degree grows with the legs, so that half of the freedom goes to the drift and half to the noise: a straight line for five legs,
+    a cubic for nine. A straight line through many legs would take a drift that turns round for noise. Polynomial trends in
+    interleaved designs: Cox 1951. None without degrees of freedom.
     """
-    rows: list[tuple[float, float]] = []
-    for legs in (a for a in arms if a):
-        middle, level = mean([t for t, _ in legs]), mean([y for _, y in legs])
-        rows += [(t - middle, y - level) for t, y in legs]
-    along = math.fsum(t * t for t, _ in rows)
-    slope = math.fsum(t * y for t, y in rows) / along if along > 0 else 0.0
-    degrees = len(rows) - sum(1 for a in arms if a) - (1 if along > 0 else 0)
+    groups = [legs for legs in arms if legs]
+    rows = [(t, y) for legs in groups for t, y in legs]
+    if not rows:
+        return None
+    first, last = min(t for t, _ in rows), max(t for t, _ in rows)
+    scale = [2 * (t - first) / (last - first) - 1 if last > first else 0.0 for t, _ in rows]
+    columns = [[1.0 if legs is own else 0.0 for legs in groups for _ in legs] for own in groups]
+    degree = max(1, (len(rows) - len(groups) - 1) // 2) if last > first else 0
+    columns += [[x**power for x in scale] for power in range(1, degree + 1)]
+    basis: list[list[float]] = []
+    for column in columns:
+        rest = _without(column, basis)
+        size = math.sqrt(_dot(rest, rest))
+        if size > _RANK * math.sqrt(_dot(column, column)):
+            basis.append([x / size for x in rest])
+    degrees = len(rows) - len(basis)
     if degrees < 1:
         return None
-    return math.fsum((y - slope * t) ** 2 for t, y in rows) / degrees, degrees
+    values = [y for _, y in rows]
+    residual = _without(values, basis)
+    squares = _dot(residual, residual)
+    return (squares / degrees if squares > _RANK**2 * _dot(values, values) else 0.0), degrees
+
+
+def _without(column: Sequence[float], basis: Sequence[Sequence[float]]) -> list[float]:
+    """The part of a column that is orthogonal to an orthonormal basis; taken out twice, for the digits (Kahan, in Parlett 1980)."""
+    rest = list(column)
+    for _ in range(2):
+        for unit in basis:
+            along = _dot(rest, unit)
+            rest = [x - along * u for x, u in zip(rest, unit, strict=True)]
+    return rest
 
 
 def _dot(a: Sequence[float], b: Sequence[float]) -> float:
