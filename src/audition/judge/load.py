@@ -36,9 +36,11 @@ from audition.judge.records import (
     unpack_events,
     workload_from_dict,
 )
+from audition.spike.model import Spike
 from audition.units import NoData
 
 T = TypeVar("T")
+RESOLVED = "spike.resolved.json"
 _HUGE = 1e300  # beyond it nothing was measured, and arithmetic overflows
 
 
@@ -375,3 +377,12 @@ def load_run(folder: Path) -> RunData:
         return data
 
     return RunData(record, tuple(found[i] for i in sorted(found)), _try(folder / "restore.json", decode_restore))
+
+
+def load_spike(folder: Path) -> Spike:
+    """The spike as it was run. Raises BadInput when it cannot be read: then there are no gates to judge by."""
+    try:
+        return Spike.model_validate_json(_read(folder / RESOLVED))
+    except ValueError as cause:  # Garbled is one
+        what = f"{folder / RESOLVED} cannot be read, so there are no gates to judge by"
+        raise BadInput(what, seen=f"{RESOLVED} {cause}"[:500]) from cause
