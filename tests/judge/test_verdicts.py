@@ -334,3 +334,8 @@ def test_an_arm_with_a_single_boot_is_noted(tmp_path: Path) -> None:
     result = judge(tmp_path, legs)
     assert [(c.where, c.code, c.effect) for c in result.caveats] == [("mtp", "one-boot", "note")]
     assert result.verdict == "GO"
+
+
+def test_a_spike_that_states_every_key_is_read_again() -> None:
+    spike = make_spike(GATES)
+    assert Spike.model_validate_json(spike.model_dump_json()) == spike

@@ -229,6 +229,10 @@ class Workload(Strict):
         """Whether requests are sent when due, whatever is still open."""
         return self.rate is not None or self.trace is not None
 
+    def _changed(self, key: str) -> bool:
+        """Whether a key has another value than its default: a resolved spike states every key, and must be read again."""
+        return bool(getattr(self, key) != type(self).model_fields[key].default)
+
     @model_validator(mode="after")
     def _one_length(self) -> Workload:
         if sum(value is not None for value in (self.requests, self.duration, self.trace)) != 1:
@@ -241,15 +245,15 @@ class Workload(Strict):
             raise ValueError("a trace has its own times, leave `rate` out")
         if self.open_loop and self.users > 1:
             raise ValueError("`users` belongs to a closed loop, leave it out beside `rate` or `trace`")
-        if self.rate is None and {"arrivals", "burstiness"} & self.model_fields_set:
+        if self.rate is None and (self._changed("arrivals") or self._changed("burstiness")):
             raise ValueError("`arrivals` and `burstiness` need a `rate`")
-        if self.arrivals != "gamma" and "burstiness" in self.model_fields_set:
+        if self.arrivals != "gamma" and self._changed("burstiness"):
             raise ValueError("`burstiness` needs `arrivals: gamma`")
         return self
 
     @model_validator(mode="after")
     def _which_prompts(self) -> Workload:
-        if self.prompts_file is not None and "prompts" in self.model_fields_set:
+        if self.prompts_file is not None and self._changed("prompts"):
             raise ValueError("give at most one of `prompts` and `prompts_file`")
         if (self.prompts == "long") != (self.prompt_tokens is not None):
             raise ValueError("`prompts: long` and `prompt_tokens` need each other")
