@@ -1,4 +1,7 @@
-"""Restoring: the order of steps as a pure function, every start state, faults, killed restorers, two at once, and mutants."""
+"""Restoring: the order of steps as a pure function, every start state, faults, killed restorers, two at once.
+
+That no effect can be left out is checked in test_every_effect.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +19,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audition.wayback.health import NoAnswer
 from audition.wayback.nextstep import MOST_STEPS, Done, Look, Progress, Step, Stuck, next_step
-from audition.wayback.plan import ArmTarget, GpuPlan, ProcessRef, RestorePlan
+from audition.wayback.plan import GpuPlan, ProcessRef, RestorePlan
 from audition.wayback.procs import ProcessServer
 from audition.wayback.proctable import is_alive, port_answers
-from audition.wayback.restore import EFFECTS, Restoring, restore
+from audition.wayback.restore import restore
 from audition.wayback.server import ServerView
 from wayback.tiny_world import ENGINE, FAST, World, start_and_wait, wait_until
 
@@ -304,97 +305,3 @@ def test_two_restorers_at_once_converge(world: World) -> None:
         pair = [restorer(plan), restorer(plan)]
         assert [one.communicate()[0].strip() for one in pair] == ["verified", "verified"]
         check_end(world, plan)
-
-
-# ---- mutants: without any one step, something is not as it was
-
-
-def skip(run: Restoring, step: Step) -> str:
-    """A mutant's step: does nothing and claims that all is done."""
-    boot = run.production.view().boot_id
-    claims: dict[str, dict[str, object]] = {
-        "stop": {"stops": {**run.done.stops, step.arm: 3}, "stopped": run.done.stopped | {step.arm}},
-        "gpu": {"settled": True},
-        "start": {"starts": run.done.starts + 1},
-        "ready": {"ready_boot": boot},
-        "verify": {"verified_boot": boot},
-        "sidecars": {"sidecars": True},
-        "entry": {"entry": True},
-        "hold": {"held_boot": boot},
-    }
-    run.note(**claims[step.name])
-    return "skipped"
-
-
-class Slow:
-    """The candidate's memory is freed by a process that outlives it for a moment."""
-
-    def __init__(self, world: World, ledger: str) -> None:
-        self.port = World(world.folder).port
-        self.hog = world.stranger(sys.executable, ENGINE, "--port", str(self.port), "--ledger", ledger, "--hold-mib", "9000")
-        wait_until(lambda: port_answers(self.port))
-        self.gone_at = 0.0
-        threading.Timer(0.5, self.go).start()
-
-    def go(self) -> None:
-        os.kill(self.hog.pid, signal.SIGKILL)
-        self.gone_at = time.monotonic()
-
-
-@pytest.mark.parametrize("mutant", ["none", "stop", "gpu", "start", "ready", "verify", "entry", "hold"])
-def test_every_step_is_needed(world: World, mutant: str) -> None:
-    """The world in which the step matters ends badly, or at least differently, without it; with it (mutant none) all is well."""
-    needs = ["stop", "gpu", "start", "ready", "verify", "entry", "hold"] if mutant == "none" else [mutant]
-    outcomes = {need: _outcome(world, need, mutant) for need in needs}
-    assert all(good == (mutant == "none") for good in outcomes.values()), outcomes
-
-
-def _outcome(world: World, need: str, mutant: str) -> bool:
-    """Whether the end (and, for waiting steps, the course) is right in the world made for the step ``need``."""
-    production, candidate = world.arm("production"), world.arm("candidate", port=World(world.folder).port)
-    ledger = str(world.folder / "ledger")
-    plan = world.plan(production, candidate, entry=world.entry())
-    for arm in (production, candidate):
-        ProcessServer(arm).stop(0.5)
-    (world.folder / "entry-open").unlink(missing_ok=True)
-    effects = {**EFFECTS, **({mutant: skip} if mutant != "none" else {})}
-    marks: dict[str, float] = {}
-
-    def watch(step: str, point: str) -> None:
-        marks[f"{step} {point}"] = time.monotonic()
-        if need == "hold" and f"{step} {point}" == "entry after-done" and "killed" not in marks:
-            marks["killed"] = time.monotonic()
-            leader = ProcessServer(production).leader()
-            if leader is not None:
-                threading.Timer(0.6, os.kill, (leader.pid, signal.SIGKILL)).start()
-
-    slow = None
-    if need == "stop":
-        start_and_wait(candidate)
-    if need == "gpu":
-        slow = Slow(world, ledger)
-        plan = replace(plan, gpu=GpuPlan("ledger", [0], ledger, {"0": 0}, settle_s=5))
-    if need == "ready":
-        production = _slow_boot(production)
-        plan = replace(plan, production=production)
-    if need == "verify":
-        plan = replace(plan, verify=replace(plan.verify, greedy_answers=["another answer"]))
-    if need == "hold":
-        plan = replace(plan, verify=replace(plan.verify, hold_s=1.2))
-    report = restore(plan, pace=FAST, effects=effects, on_point=watch)
-    if need == "verify":
-        return not report.verified  # the answer differs: only a verification tells
-    if slow is not None:
-        return 0 < slow.gone_at < marks["start before-intent"]
-    time.sleep(0.8 if need == "hold" and mutant == "hold" else 0)
-    try:
-        check_end(world, plan)
-    except (AssertionError, NoAnswer):
-        return False
-    works_at_entry = report.ready_at is not None
-    return report.verified and works_at_entry and (world.folder / "entry-open").exists()
-
-
-def _slow_boot(production: ArmTarget) -> ArmTarget:
-    assert production.process is not None
-    return replace(production, process=replace(production.process, argv=[*production.process.argv, "--boot-s", "0.5"]))
