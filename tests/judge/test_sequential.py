@@ -89,6 +89,8 @@ def test_a_run_that_ended_for_it_is_no_go_from_the_records_alone(tmp_path: Path,
     assert result.verdict == verdict
     if verdict == "NO-GO":
         assert "certainly failed" in result.reasons[0]
+        assert result.gates[1].outcome == "failed"
+        assert result.gates[1].why == result.reasons[0]
 
 
 def test_nothing_is_certain_beside_a_void_leg_but_the_failed_gate_is_said(tmp_path: Path) -> None:
@@ -100,7 +102,7 @@ def test_nothing_is_certain_beside_a_void_leg_but_the_failed_gate_is_said(tmp_pa
     assert any(r.startswith("Seen, but not deciding: fast enough: failed") for r in whole.reasons)
     plans[4].rate = None
     cut = load_run(build_run(tmp_path / "b", spike, plans, run={"ended": "early-end"}))
-    assert certain_failures(cut, spike) == []
+    assert certain_failures(cut, spike) == {}
     assert judge_run(cut, spike).verdict == "INCONCLUSIVE"
 
 
@@ -122,8 +124,8 @@ def test_groups_shadows_and_ratios(tmp_path: Path) -> None:
         assert bool(certain_failures(partial(tmp_path / str(n), spike, FIELD), spike)) is certain, gate
     long = make_spike([ratio], legs=["v2g", "mtp"] * 4 + ["v2g"])
     rates = [341.0, 59.0, 360.0, 62.0, 350.0, 60.0, 345.0, 61.0]
-    assert certain_failures(partial(tmp_path / "r7", long, rates[:7]), long) != []
-    assert certain_failures(partial(tmp_path / "r3", long, rates[:3]), long) == []
+    assert certain_failures(partial(tmp_path / "r7", long, rates[:7]), long) != {}
+    assert certain_failures(partial(tmp_path / "r3", long, rates[:3]), long) == {}
 
 
 def test_failures_that_no_further_leg_can_repair_end_the_run(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from audition.judge.compare import Comparison, Noise, compare, noise_floor
@@ -25,6 +25,7 @@ from audition.judge.metrics import (
     measure_run,
 )
 from audition.judge.records import BootRecord, ProbeRecord
+from audition.judge.sequential import certain_failures
 from audition.judge.validity import all_caveats
 from audition.judge.verdict import Verdict, decide, early_end_reason, implicit_gates
 from audition.spike.metrics import METRICS
@@ -118,7 +119,10 @@ def judge_run(run: RunData, spike: Spike) -> Result:
     """Judge a run. Total: every run that could be loaded gets a verdict with reasons."""
     with no_collecting():
         sheets = measure_run(run, spike)
-    gates = [*implicit_gates(run, spike), *(evaluate(g, run, sheets, spike) for g in spike.gates)]
+    certain = certain_failures(run, spike) if run.record.ended == "early-end" else {}
+    results = [evaluate(g, run, sheets, spike) for g in spike.gates]
+    results = [replace(g, outcome="failed", why=certain[i]) if i in certain else g for i, g in enumerate(results)]
+    gates = [*implicit_gates(run, spike), *results]
     decision = decide(run, spike, gates)
     record = run.record
     pairs, keys = _what_to_compare(run, spike, sheets)

@@ -75,21 +75,25 @@ def _beta_share(a: float, b: float, x: float) -> float:
     return front * value / a
 
 
-def certain_failures(run: RunData, spike: Spike) -> list[str]:
-    """Deciding gates that are certainly failed by the legs so far, one sentence each; empty when none is, when all legs have run,
-    or when any leg of production or of the candidate so far is void, cut or garbled: then nothing is certain."""
+def certain_failures(run: RunData, spike: Spike) -> dict[int, str]:
+    """Deciding gates that are certainly failed by the legs so far: place in the spike file, one sentence. Empty when none is, when
+    all legs have run, or when any leg of production or of the candidate so far is void, cut or garbled: then nothing is certain."""
     planned = spike.planned_legs()
     legs = [leg for leg in run.legs if leg.reached]
     k = len(legs)
     if not 0 < k < len(planned) or [leg.index for leg in legs] != list(range(1, k + 1)):
-        return []
+        return {}
     if broken_legs(legs, spike):
-        return []
+        return {}
     so_far = replace(run, legs=tuple(legs))
     look = _Look(so_far, spike, measure_run(so_far, spike), k, len(planned))
-    whys = [(gate, look.why_failed(gate)) for gate in spike.gates if not gate.shadow]
     where = f"certainly failed after leg {k} of {len(planned)}"
-    return [f"{gate.name + ', ' if gate.name else ''}{why[0]}, is {where}: {why[1]}." for gate, why in whys if why]
+    found: dict[int, str] = {}
+    for place, gate in enumerate(spike.gates):
+        why = None if gate.shadow else look.why_failed(gate)
+        if why is not None:
+            found[place] = f"{gate.name + ', ' if gate.name else ''}{why[0]}, is {where}: {why[1]}."
+    return found
 
 
 class _Look:

@@ -65,7 +65,7 @@ def early_end_reason(run: RunData, spike: Spike) -> str | None:
     """Why nothing can change the verdict any more, or None. Asked between legs; needs only the records so far."""
     if not spike.early_end:
         return None
-    reasons = certain_no_go(run, spike) or certain_failures(run, spike)
+    reasons = certain_no_go(run, spike) or list(certain_failures(run, spike).values())
     return reasons[0] if reasons else None
 
 
@@ -88,7 +88,7 @@ def decide(run: RunData, spike: Spike, gates: Sequence[GateResult]) -> Decision:
     if run.record.ended == "early-end":
         failed = certain_failures(run, spike)
         if failed:
-            return Decision("NO-GO", failed, [])
+            return Decision("NO-GO", list(failed.values()), [])
     broken = [*_how_it_ended(run), *_outside_causes(run, spike), *broken_evidence(run, spike)]
     if broken:
         seen = [g for g in gates if not g.shadow and g.outcome == "failed"]
