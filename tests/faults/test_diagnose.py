@@ -95,6 +95,31 @@ def test_a_stall_that_ends_is_no_stall() -> None:
     assert names(diagnose([stuck, stuck])) == ["stall-zero-generation"]
 
 
+def hits(*rates: float, drafting: bool) -> list[str]:
+    lines = []
+    for rate in rates:
+        lines.append(f"Engine 000: Avg prompt throughput: 5.0 tokens/s, Running: 8 reqs, Prefix cache hit rate: {rate:.1f}%")
+        if drafting:
+            lines.append("SpecDecoding metrics: Mean acceptance length: 2.6, Accepted: 156 tokens, Drafted: 192 tokens")
+    return lines
+
+
+def test_prefix_hits_are_lost_only_when_drafting_begins() -> None:
+    ready = "INFO:     Application startup complete."
+    assert names(diagnose([*hits(90, 92, drafting=False), *hits(70, drafting=True)])) == ["prefix-hits-lost-mtp"]
+    assert diagnose([*hits(90, 92, drafting=False), *hits(89, drafting=True)]) == []
+    assert diagnose([*hits(90, 92, drafting=False), ready, *hits(0, 20, 40, drafting=True)]) == []  # a cold cache after a restart
+    assert diagnose(hits(0, 90, 60, 90, drafting=True)) == []  # other traffic
+    assert diagnose(hits(90, 60, 90, drafting=False)) == []
+    both = [*hits(90, drafting=False), *hits(70, drafting=True), ready, *hits(90, drafting=True)]
+    assert names(diagnose(both)) == ["prefix-hits-lost-mtp"]
+
+
+def test_a_log_of_many_restarts_is_healthy() -> None:
+    part = long_healthy_log(1_500_000, 3)
+    assert diagnose_blocks([part] * 4) == []
+
+
 def test_silence_counts_only_at_the_end() -> None:
     log = lines_of("nccl_hang_no_p2p")
     assert names(diagnose([*log, "(Worker_TP0 pid=266) INFO 07-11 03:00:46 [x.py:1] and on it goes"])) == []

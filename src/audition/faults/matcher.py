@@ -100,7 +100,9 @@ class _Scan:
         self._drops = [s for states in self._by_anchor.values() for s in states if s.pattern.drop_at_least is not None]
         self._resets = [s for states in self._by_anchor.values() for s in states if s.pattern.reset_by is not None]
         self._forbids = [one for one in self._signatures if one.signature.forbid is not None]
-        self._other_words = [s.pattern.reset_anchor for s in self._resets] + [o.signature.forbid_anchor for o in self._forbids]
+        self._other_words = [w for s in self._resets for w in (s.pattern.reset_anchor, s.pattern.frozen_by) if w] + [
+            o.signature.forbid_anchor for o in self._forbids
+        ]
         self._dull: set[str] = set()  # texts that no signature looks at: logs repeat themselves
         self._counted = 0  # lines before the present block
         self._tail = b""
@@ -145,8 +147,10 @@ class _Scan:
             if not one.forbidden:
                 words.append(one.signature.forbid_anchor.encode())
         for state in self._resets:
-            if state.count or state.pattern.anchor.encode() in block:
+            if state.active or state.pattern.anchor.encode() in block:
                 words.append(state.pattern.reset_anchor.encode())
+            if state.pattern.frozen_by and state.pattern.anchor not in quiet:
+                words.append(state.pattern.frozen_by.encode())
         starts: set[int] = set()
         for word in dict.fromkeys(words):
             at = block.find(word)
@@ -160,8 +164,7 @@ class _Scan:
         dull = text in self._dull
         if not dull:
             for state in self._resets:
-                if state.count and state.pattern.reset_anchor in text:
-                    state.reset(text)
+                state.turn(text)
             anchors = [anchor for anchor in self._by_anchor if anchor in text]
             for anchor in anchors:
                 for state in self._by_anchor[anchor]:

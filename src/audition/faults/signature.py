@@ -5,7 +5,8 @@ a consequence, shown when there is no cause; wrapper: only says that something a
 environment or unknown); ``cause``, ``remedy``, ``versions``, ``references``; ``require`` (any or all of the patterns); ``forbid``
 (an expression that rules it out) with its ``forbid_anchor``. Each of ``[[patterns]]``: ``anchor`` (literal text that every match
 holds), ``regex`` (with named captures), and a condition: ``count_at_least``, ``sum_at_least`` or ``drop_at_least`` of
-``capture``; ``reset_by`` (a line that starts the count anew) with its ``reset_anchor``; ``at_end`` (silence: the engine's
+``capture`` (the highest value counts up to a line with ``frozen_by``); ``reset_by`` (a line that starts the count anew) with its
+``reset_anchor``; ``at_end`` (silence: the engine's
 processes print nothing after it). ``line`` says what else such a line holds: ``error`` (the default: an error's name or level, as
 nearly all failures have), so that gigabytes are searched for two words alone; ``any`` makes the anchor a search of its own.
 """
@@ -23,7 +24,8 @@ Kind = Literal["cause", "symptom", "wrapper"]
 Origin = Literal["candidate", "environment", "unknown"]
 PHASES = ("arguments", "config", "memory", "load", "serve")
 _PATTERN_KEYS = {
-    "anchor", "regex", "count_at_least", "sum_at_least", "drop_at_least", "capture", "reset_by", "reset_anchor", "at_end", "line",
+    "anchor", "regex", "count_at_least", "sum_at_least", "drop_at_least", "capture", "reset_by", "reset_anchor", "frozen_by",
+    "at_end", "line",
 }  # fmt: skip
 
 
@@ -39,6 +41,7 @@ class Pattern:
     capture: str = ""
     reset_by: re.Pattern[str] | None = None
     reset_anchor: str = ""
+    frozen_by: str = ""
     at_end: bool = False
     line: Literal["error", "any"] = "error"
 

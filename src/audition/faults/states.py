@@ -25,6 +25,7 @@ class State:
         self.excerpt: list[str] = []
         self._total = 0.0
         self._peak = float("-inf")
+        self._frozen = False
         self._numbers = re.compile(pattern.regex.pattern.encode()) if pattern.drop_at_least is not None else None
 
     @property
@@ -32,19 +33,34 @@ class State:
         """Whether no later line can change anything."""
         return self.held and self.pattern.plain
 
-    def reset(self, text: str) -> None:
-        """Start the count anew if this line says so."""
-        if self.pattern.reset_by is not None and self.pattern.reset_by.search(text):
-            self.count, self._total, self.held = 0, 0.0, False
+    @property
+    def active(self) -> bool:
+        """Whether there is anything that a line could reset."""
+        return self.count > 0 or self._peak > float("-inf")
+
+    def turn(self, text: str) -> None:
+        """Start the count anew, or freeze the highest value, if this line says so. A drop that was seen stays seen."""
+        if self.pattern.reset_by is not None and self.pattern.reset_anchor in text and self.pattern.reset_by.search(text):
+            self.count, self._total = 0, 0.0
+            self._peak, self._frozen = float("-inf"), False
+            self.held = self.held and self.pattern.drop_at_least is not None
+        elif self.pattern.frozen_by and self.pattern.frozen_by in text:
+            self._frozen = True
 
     def passes(self, block: bytes) -> bool:
         """For a drop: whether no drop can be in this whole block. Then its values are taken in, and its lines need not be seen."""
         if self._numbers is None or self.held:
             return self._numbers is not None
-        values = [float(m) for m in self._numbers.findall(block)]
-        if values and max(self._peak, *values) - min(values) >= (self.pattern.drop_at_least or 0.0):
+        p = self.pattern
+        if (p.reset_anchor and p.reset_anchor.encode() in block) or (
+            not self._frozen and p.frozen_by and p.frozen_by.encode() in block
+        ):
             return False
-        self._peak = max([self._peak, *values])
+        values = [float(m) for m in self._numbers.findall(block)]
+        peak = self._peak if self._frozen else max([self._peak, *values])
+        if values and peak - min(values) >= (p.drop_at_least or 0.0):
+            return False
+        self._peak = peak
         return True
 
     def offer(self, number: int, line: Line, before: Callable[[], Sequence[str]]) -> None:
@@ -53,13 +69,14 @@ class State:
         match = p.regex.search(line.text)
         if match is None:
             return
-        if self.count == 0:
+        if self.count == 0 and not self.held:
             self._keep(number, line, {k: v for k, v in match.groupdict().items() if v is not None}, before())
         self.count += 1
         if p.capture:
             value = float(match[p.capture])
             self._total += value
-            self._peak = max(self._peak, value)
+            if not self._frozen:
+                self._peak = max(self._peak, value)
             if p.drop_at_least is not None and self._peak - value >= p.drop_at_least and not self.held:
                 self.held = True
                 self._keep(number, line, {"before": f"{self._peak:g}", "after": f"{value:g}"}, ())
