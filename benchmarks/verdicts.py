@@ -213,8 +213,8 @@ def diagnosis(seed: int, rounds: int, megabytes: int) -> str:
         [f"speed on a healthy log of {megabytes} MiB, one core, best of 3", f"{len(log) / best / 1e6:.0f} MB/s of CPU time"]
     )
     remark = (
-        "The corpus is made from the logs that the signatures were written for: it shows that prefixes, traffic and neighbours do no "
-        "harm, not how many failures of other servers are known."
+        "The corpus is made from the logs that the signatures were written for: it shows that prefixes, traffic and neighbours do "
+        "no harm, not how many failures of other servers are known."
     )
     return f"{table(['what', 'figure'], rows)}\n\n{remark}"
 

@@ -205,7 +205,6 @@ def _all_at_once(data: bytes) -> list[RequestRecord] | None:
         return None
     scheduled, end = [r.scheduled for r in records], [r.end for r in records]
     streams = list(zip(*[r.stream for r in records if r.stream is not None], strict=True))
-    firsts = [(r.stream[0], r.stream[2]) for r in records if r.stream is not None and r.stream[3]]
     good = (
         not events
         and len(records) == data.count(b"\n")
@@ -215,17 +214,23 @@ def _all_at_once(data: bytes) -> list[RequestRecord] | None:
         and _are_numbers([r.prompt_tokens for r in records], [r.completion_tokens for r in records], optional=True, least=0)
         and _are_numbers(*streams, optional=True)
         and {type(r.outcome) for r in records} == {type(r.events) for r in records} == {str}
-        and all(first is not None and last is not None and first <= last for first, last in firsts)
+        and _times_fit(records)
     )
-    return records if good and all(_events_fit(r) for r in records) else None
+    return records if good else None
 
 
-def _events_fit(record: RequestRecord) -> bool:
-    """Whether the times made from the events can be of so many events; base64 takes 4 characters for 3 bytes."""
-    stream = record.stream
-    if stream is None:
-        return True
-    return bool(stream[3]) == (stream[0] is not None) and 4 * ROW_BYTES * stream[3] <= 3 * len(record.events)
+def _times_fit(records: Iterable[RequestRecord]) -> bool:
+    """Whether the times made from the events are in order and can be of so many events; base64 takes 4 characters for 3 bytes."""
+    for record in records:
+        if record.stream is None:
+            continue
+        first, _, last, events, _, _ = record.stream
+        if first is None or last is None:
+            if events or first is not None:
+                return False
+        elif first > last or not 0 < 4 * ROW_BYTES * events <= 3 * len(record.events):
+            return False
+    return True
 
 
 def _are_numbers(*columns: Sequence[Any], optional: bool = False, least: float = -math.inf) -> bool:
