@@ -1,6 +1,6 @@
 """Makes docs/results/verdicts.md: how often the judge is right, on simulated spikes whose truth is known, and how fast it is.
 
-Run it with ``make verdicts``. The worlds are in ``verdict_worlds``; nothing is measured on a real server. Every run with the same
+Run it with ``make verdicts``. The worlds are in ``tests/judge/worlds.py``; nothing is measured on a real server. Every run with the same
 seed gives the same figures, those of speed excepted.
 """
 
@@ -19,8 +19,6 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from verdict_worlds import BOOT_SD, DRIFT, LEG_SD, Spikes, naive_interval
-
 from audition.faults.matcher import diagnose, diagnose_blocks
 from audition.faults.signature import shipped_signatures
 from audition.judge.compare import compare
@@ -32,6 +30,7 @@ from audition.judge.sequential import certain_failures
 from faults.corpus import EXPECTED, FAILED, HEALTHY, long_healthy_log, mixed_corpus
 from judge.build_run import ORDER, LegPlan, build_run, legs_of, make_spike
 from judge.damage import HOW, damage
+from judge.worlds import BOOT_SD, DRIFT, LEG_SD, Spikes, naive_interval
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "verdicts.md"
 LIMIT = 1.05

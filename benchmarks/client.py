@@ -1,0 +1,449 @@
+"""Measures audition's load client beside vLLM's, GuideLLM and AIPerf in one run, and writes docs/results/client.md.
+
+usage: client.py [--peers FOLDER] [--only NAME,...] [--out FILE] [--work FOLDER]
+
+FOLDER holds one virtual environment a peer (guidellm, aiperf); vLLM's is the one that `make live-env` makes. A peer that is not there
+is left out, and the document says so. Server and client are each bound to a core of their own. Every server is started here, listens
+on loopback and ends with this program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from audition.judge.records import RequestRecord, unpack_events
+from audition.load.prompts import mark
+from audition.load.vitals import quantile
+
+ROOT = Path(__file__).resolve().parents[1]
+CLIENT_CORE, SERVER_CORE = "0", "1"
+TOKENS, FEW, MANY = 256, 32, 96  # of the slope: tokens an answer, requests in the short and the long run
+SCHEDULES = {"32 streams x 50 tok/s": (32, 20.0, 128, 1.0), "512 streams x 20 tok/s": (512, 50.0, 64, 5.0)}
+"""Name: streams, milliseconds between tokens, tokens an answer, and the goal for the 99th percentile of both errors in ms."""
+
+Pair = tuple[float, float]
+"""Time to first token and mean time a token after it, of one request, in seconds."""
+
+
+def bound(core: str, command: Sequence[str]) -> list[str]:
+    """The command on one core."""
+    return ["taskset", "-c", core, *command]
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def server(command: Sequence[str], env: dict[str, str], port: int, log: Path) -> Iterator[None]:
+    """A server on its core until the block ends."""
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            bound(SERVER_CORE, command), stdout=sink, stderr=sink, env={**os.environ, **env}, start_new_session=True
+        )
+    try:
+        until = time.monotonic() + 60
+        while True:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            if process.poll() is not None or time.monotonic() > until:
+                raise SystemExit(f"the server did not start: {log.read_text(errors='replace')[-500:]}")
+            time.sleep(0.1)
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def simulated(work: Path, beat_ms: float) -> Iterator[tuple[str, Path]]:
+    """A simulated vLLM that gives every stream a token every ``beat_ms``, with its own record of when it sent what."""
+    port, truth = free_port(), work / f"truth-{time.time_ns()}.jsonl"
+    settings = {
+        "boot_s": 0.1, "step_base_ms": beat_ms, "step_per_seq_ms": 0, "prefill_tokens_s": 1e9, "answer_tokens": 5000,
+        "truth_log": str(truth), "version": "0.24.0",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "audition.simulated", "serve", "m", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--max-num-seqs", "1024", "--max-num-batched-tokens", "1000000", "--disable-uvicorn-access-log"]
+    with server(command, {"AUDITION_SIM": json.dumps(settings)}, port, work / "simulated.log"):
+        yield f"http://127.0.0.1:{port}", truth
+
+
+@dataclass
+class Cost:
+    """What a command took: CPU seconds of all its processes that ended with it, wall seconds."""
+
+    cpu_s: float
+    wall_s: float
+
+
+def costs(command: Sequence[str], log: Path, env: dict[str, str] | None = None, cwd: Path | None = None) -> Cost:
+    """Run a command on the client's core. Raises SystemExit when it fails."""
+    began = time.monotonic()
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            bound(CLIENT_CORE, command), stdout=sink, stderr=sink, env={**os.environ, **(env or {})}, cwd=cwd
+        )
+        _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{command[0]} ended with {process.returncode}: {log.read_text(errors='replace')[-600:]}")
+    return Cost(used.ru_utime + used.ru_stime, time.monotonic() - began)
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One client. ``run``: (URL, streams, requests, tokens, folder, log) -> cost, and ``pairs``: what it measured, from that folder."""
+
+    name: str
+    run: Callable[[str, int, int, int, Path], Cost]
+    pairs: Callable[[Path], list[Pair]]
+
+
+# -- the clients --------------------------------------------------------------------------------------------------------
+
+
+def run_audition(url: str, streams: int, requests: int, tokens: int, folder: Path) -> Cost:
+    """audition's client alone."""
+    script = ROOT / "benchmarks" / "one_workload.py"
+    return costs([sys.executable, str(script), url, str(streams), str(requests), str(tokens), str(folder)], folder / "out.json")
+
+
+def records_of(folder: Path) -> list[RequestRecord]:
+    """What audition's client left."""
+    return [RequestRecord.from_line(line) for line in (folder / "w.requests.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def pairs_audition(folder: Path) -> list[Pair]:
+    """From the request records."""
+    out = []
+    for record in records_of(folder):
+        events = [event for event in unpack_events(record.events) if event.kind]
+        later = sum(event.tokens or 0 for event in events[1:])
+        if record.outcome == "ok" and record.sent is not None:
+            out.append((events[0].at - record.sent, (events[-1].at - events[0].at) / later))
+    return out
+
+
+def run_bench(url: str, streams: int, requests: int, tokens: int, folder: Path) -> Cost:
+    """The whole command `audition bench`, statistics included."""
+    command = [sys.executable, "-m", "audition", "bench", url, "--users", str(streams), "--requests", str(requests)]
+    return costs([*command, "--max-tokens", str(tokens), "--ignore-eos", "--json", "--out", str(folder)], folder / "out.json")
+
+
+def run_vllm(url: str, streams: int, requests: int, tokens: int, folder: Path) -> Cost:
+    """`vllm bench serve`."""
+    command = [
+        str(ROOT / ".live/vllm/bin/vllm"),
+        "bench",
+        "serve",
+        "--backend",
+        "openai-chat",
+        "--endpoint",
+        "/v1/chat/completions",
+    ]
+    command += ["--base-url", url, "--model", "m", "--tokenizer", str(ROOT / ".live/models/tiny"), "--dataset-name", "random"]
+    command += ["--random-input-len", "64", "--random-output-len", str(tokens), "--ignore-eos", "--num-prompts", str(requests)]
+    command += ["--max-concurrency", str(streams), "--save-result", "--save-detailed", "--result-dir", str(folder / "result")]
+    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    return costs(command, folder / "out.log", offline)
+
+
+def pairs_vllm(folder: Path) -> list[Pair]:
+    """From the detailed result."""
+    data = json.loads(next((folder / "result").glob("*.json")).read_text())
+    return [(ttft, sum(itls) / len(itls)) for ttft, itls in zip(data["ttfts"], data["itls"], strict=True) if itls]
+
+
+def prompts(folder: Path, requests: int, tokens: int) -> None:
+    """Prompt files for the two peers that read them."""
+    texts = [f"[{n:05}] Write a page about the old harbour at dawn, as seen by visitor {n}." for n in range(requests)]
+    guide = [json.dumps({"prompt": text, "output_tokens_count": tokens}) for text in texts]
+    (folder / "guidellm.jsonl").write_text("\n".join(guide) + "\n")
+    (folder / "aiperf.jsonl").write_text("\n".join(json.dumps({"text": text, "output_length": tokens}) for text in texts) + "\n")
+
+
+def run_guidellm(peers: Path) -> Callable[[str, int, int, int, Path], Cost]:
+    """GuideLLM with its one-worker setting, the cheaper and more exact of its two."""
+
+    def run(url: str, streams: int, requests: int, tokens: int, folder: Path) -> Cost:
+        prompts(folder, requests, tokens)
+        command = [str(peers / "guidellm/bin/guidellm"), "run", "--profile", f"kind=concurrent,streams={streams}"]
+        command += ["--backend", f"kind=openai_http,target={url},model=m,request_format=/v1/chat/completions"]
+        command += ["--constraint", f"kind=max_requests,count={requests}", "--data", "kind=json_file,path=guidellm.jsonl"]
+        command += ["--output", "kind=json,path=result.json", "--disable-console"]
+        return costs(command, folder / "out.log", {"GUIDELLM__MAX_WORKER_PROCESSES": "1"}, folder)
+
+    return run
+
+
+def pairs_guidellm(folder: Path) -> list[Pair]:
+    """From its JSON result."""
+    rows = json.loads((folder / "result.json").read_text())["benchmarks"][0]["requests"]
+    rows = rows["successful"] if isinstance(rows, dict) else rows
+    return [(row["time_to_first_token_ms"] / 1000, row["inter_token_latency_ms"] / 1000) for row in rows]
+
+
+def run_aiperf(peers: Path) -> Callable[[str, int, int, int, Path], Cost]:
+    """AIPerf with its defaults."""
+
+    def run(url: str, streams: int, requests: int, tokens: int, folder: Path) -> Cost:
+        prompts(folder, requests, tokens)
+        command = [str(peers / "aiperf/bin/aiperf"), "profile", "-m", "m", "--url", url, "--endpoint-type", "chat", "--streaming"]
+        command += ["--tokenizer", str(ROOT / ".live/models/tiny"), "--use-server-token-count", "--input-file", "aiperf.jsonl"]
+        command += ["--custom-dataset-type", "single_turn", "--concurrency", str(streams), "--request-count", str(requests)]
+        command += ["--no-gpu-telemetry", "--no-server-metrics", "--ui-type", "none", "--output-artifact-dir", "art"]
+        return costs(command, folder / "out.log", None, folder)
+
+    return run
+
+
+def pairs_aiperf(folder: Path) -> list[Pair]:
+    """From its exported records."""
+    out = []
+    for line in (folder / "art" / "profile_export.jsonl").read_text().splitlines():
+        metrics = json.loads(line).get("metrics", {})
+        if "time_to_first_token" in metrics and "inter_token_latency" in metrics:
+            out.append((metrics["time_to_first_token"]["value"] / 1000, metrics["inter_token_latency"]["value"] / 1000))
+    return out
+
+
+# -- measuring ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Result:
+    """What is known of one client. Errors in ms by schedule: TTFT p99, per token p99, number of requests."""
+
+    name: str
+    us_per_token: float | None = None
+    start_cpu_s: float | None = None
+    errors: dict[str, tuple[float, float, int]] = field(default_factory=dict)
+    problem: str = ""
+
+
+def truth_pairs(path: Path, tokens: int, last: int) -> list[Pair]:
+    """The server's own figures of its ``last`` whole answers of that length."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    whole = sorted((row for row in rows if row["completion_tokens"] == tokens and row["stream"]), key=lambda row: row["arrival"])
+    return [(r["sent"][0] - r["arrival"], (r["sent"][-1] - r["sent"][0]) / sum(r["tokens"][1:])) for r in whole[-last:]]
+
+
+def apart(seen: Sequence[float], true: Sequence[float]) -> float:
+    """99th percentile of the differences between two equally long samples, each in order of size, in ms: the least that any pairing
+    of the two could give, in favour of a client whose requests cannot be told apart at the server."""
+    gaps = [abs(a - b) for a, b in zip(sorted(seen), sorted(true), strict=True)]
+    return 1000 * (quantile(gaps, 0.99) or 0.0)
+
+
+def measure(tool: Tool, work: Path) -> Result:
+    """Cost and accuracy of one client."""
+    result = Result(tool.name)
+    try:
+        with simulated(work, 20.0) as (url, _):
+            few, many = (_run(tool, work, url, 32, count, TOKENS)[0] for count in (FEW, MANY))
+        result.us_per_token = 1e6 * (many.cpu_s - few.cpu_s) / ((MANY - FEW) * TOKENS)
+        result.start_cpu_s = few.cpu_s - result.us_per_token * FEW * TOKENS / 1e6
+        for name, (streams, beat, tokens, _) in SCHEDULES.items():
+            if tool.pairs is no_pairs:
+                continue
+            with simulated(work, beat) as (url, truth):
+                _, folder = _run(tool, work, url, streams, 2 * streams, tokens)
+                seen = tool.pairs(folder)
+                true = truth_pairs(truth, tokens, len(seen))
+            errors = [apart([p[k] for p in seen], [p[k] for p in true]) for k in (0, 1)]
+            result.errors[name] = (errors[0], errors[1], len(seen))
+    except (RuntimeError, OSError, ValueError, KeyError, StopIteration) as error:
+        result.problem = f"{type(error).__name__}: {error}"[-400:]
+    return result
+
+
+def no_pairs(_folder: Path) -> list[Pair]:
+    """For a tool whose accuracy is that of another."""
+    return []
+
+
+def _run(tool: Tool, work: Path, url: str, streams: int, requests: int, tokens: int) -> tuple[Cost, Path]:
+    folder = Path(tempfile.mkdtemp(dir=work))
+    return tool.run(url, streams, requests, tokens, folder), folder
+
+
+@dataclass
+class Strict:
+    """audition's errors request by request and token by token, in ms, 99th percentiles. ``first``: lateness of the first token's stamp
+    on the common clock; ``ttft``: against the server's figure, which begins only when its program has read the request."""
+
+    first: float
+    ttft: float
+    stamp: float
+    tokens: int
+    exact: bool
+
+
+def strict(work: Path, name: str) -> Strict:
+    """Each request and each token against the server's record of it, by request id and clock."""
+    streams, beat, tokens, _ = SCHEDULES[name]
+    with simulated(work, beat) as (url, truth):
+        folder = Path(tempfile.mkdtemp(dir=work))
+        run_audition(url, streams, 2 * streams, tokens, folder)
+        rows = {row["request_id"]: row for row in map(json.loads, truth.read_text().splitlines())}
+    said = json.loads((folder / "out.json").read_text().splitlines()[-1])
+    prefix = f"audition-{mark(said['salt'], 'w', 'measuring')}"
+    late, firsts, gaps, count, exact = [], [], [], 0, True
+    t0 = _t0(folder, rows, prefix)
+    for record in records_of(folder):
+        known = rows[f"{prefix}-{record.index}"]
+        events = [event for event in unpack_events(record.events) if event.tokens]
+        exact &= [event.tokens for event in events] == known["tokens"] and record.completion_tokens == known["completion_tokens"]
+        late.append(abs(events[0].at + t0 - known["sent"][0]))
+        firsts.append(abs((events[0].at - (record.sent or 0.0)) - (known["sent"][0] - known["arrival"])))
+        gaps += [abs((e.at - events[0].at) - (s - known["sent"][0])) for e, s in zip(events[1:], known["sent"][1:], strict=True)]
+        count += len(events)
+    first, ttft, stamp = (1000 * (quantile(values, 0.99) or 0.0) for values in (late, firsts, gaps))
+    return Strict(first, ttft, stamp, count, exact)
+
+
+def memory(work: Path) -> dict[str, float]:
+    """1,000 streams of 1,000 tokens each: peak memory in MiB, bytes a token on disk, microseconds a token."""
+    port = free_port()
+    script = str(ROOT / "benchmarks" / "paced_server.py")
+    with server([sys.executable, script, str(port), "0.08"], {}, port, work / "paced.log"):
+        folder = Path(tempfile.mkdtemp(dir=work))
+        run_audition(f"http://127.0.0.1:{port}", 1000, 1000, 1000, folder)
+    said = json.loads((folder / "out.json").read_text().splitlines()[-1])
+    tokens = sum(record.completion_tokens or 0 for record in records_of(folder))
+    size = (folder / "w.requests.jsonl").stat().st_size
+    return {
+        "rss_mib": said["rss_mib"],
+        "bytes": size / tokens,
+        "tokens": tokens,
+        "us": 1e6 * said["record"]["client"]["cpu_s"] / tokens,
+    }
+
+
+def start_up(work: Path) -> float:
+    """CPU seconds of a whole run of one request of one token: more than what it takes to the first request. Median of three."""
+    with simulated(work, 1.0) as (url, _):
+        return statistics.median(run_audition(url, 1, 1, 1, Path(tempfile.mkdtemp(dir=work))).cpu_s for _ in range(3))
+
+
+# -- the document -------------------------------------------------------------------------------------------------------
+
+
+def versions(peers: Path) -> str:
+    """Versions of the clients that are there."""
+    found = [f"Python {platform.python_version()}"]
+    for name, python in (("vllm", ROOT / ".live/vllm"), ("guidellm", peers / "guidellm"), ("aiperf", peers / "aiperf")):
+        ask = f"import importlib.metadata as m; print(m.version({name!r}))"
+        done = subprocess.run([str(python / "bin/python"), "-c", ask], capture_output=True, text=True, check=False)
+        found.append(f"{name} {done.stdout.strip()}" if done.returncode == 0 else f"{name} not there")
+    return ", ".join(found)
+
+
+def document(results: Sequence[Result], strictly: dict[str, Strict], memory_of: dict[str, float], start: float, facts: str) -> str:
+    """The results page."""
+    ours = results[0].us_per_token
+    lines = ["# The load client: cost and accuracy", "", "Made by `python benchmarks/client.py`. " + facts, ""]
+    lines += [
+        "## CPU",
+        "",
+        f"32 streams, a token every 20 ms each, answers of {TOKENS} tokens. Microseconds of CPU per streamed token:",
+    ]
+    lines += [f"the slope between {FEW} and {MANY} requests, all processes of the client, on one core.", ""]
+    lines += ["| client | µs per token | times ours | CPU before and after, s |", "|---|---|---|---|"]
+    for r in results:
+        if r.us_per_token is None or ours is None:
+            lines.append(f"| {r.name} | not measured: {r.problem or 'it is not there'} | | |")
+        else:
+            lines.append(f"| {r.name} | {r.us_per_token:.1f} | {r.us_per_token / ours:.1f} | {r.start_cpu_s:.1f} |")
+    lines += ["", f"Goal: 12 µs. Start-up to the end of a first request of one token: {start:.2f} s CPU (goal 0.5 s).", ""]
+    lines += [
+        "## Accuracy",
+        "",
+        "99th percentile of the difference to the server's own times, in ms. The samples of client and server are",
+    ]
+    lines += ["compared in order of size, which favours every client alike. Per token: the mean time a token of each answer.", ""]
+    for name, (_, _, _, goal) in SCHEDULES.items():
+        lines += [f"### {name} (goal {goal:g} ms)", "", "| client | TTFT | per token | requests |", "|---|---|---|---|"]
+        for r in results:
+            if name in r.errors:
+                lines.append(f"| {r.name} | {r.errors[name][0]:.2f} | {r.errors[name][1]:.3f} | {r.errors[name][2]} |")
+            elif r.problem:
+                lines.append(f"| {r.name} | not measured: {r.problem} | | |")
+        if name in strictly:
+            s = strictly[name]
+            lines += [
+                "",
+                f"audition's client request by request: TTFT {s.ttft:.2f} ms, every one of {s.tokens:,} tokens since the first",
+            ]
+            lines += [f"of its answer {s.stamp:.2f} ms. Token counts {'all exact' if s.exact else 'NOT EXACT'}.", ""]
+    lines += ["## Memory and disk", "", f"1,000 streams of 1,000 tokens: {memory_of['rss_mib']:.0f} MiB at most (goal 300),"]
+    lines += [
+        f"{memory_of['bytes']:.1f} bytes a token on disk (goal 30), {memory_of['us']:.1f} µs a token; {memory_of['tokens']:,.0f} tokens."
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Measure all, write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peers", type=Path, default=ROOT / ".live/peers")
+    parser.add_argument("--only", default="", help="names of clients, with commas")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/results/client.md")
+    given = parser.parse_args()
+    tools = [
+        Tool("audition", run_audition, pairs_audition),
+        Tool("audition bench (whole command)", run_bench, no_pairs),
+        Tool("vllm bench serve", run_vllm, pairs_vllm),
+        Tool("GuideLLM", run_guidellm(given.peers), pairs_guidellm),
+        Tool("AIPerf", run_aiperf(given.peers), pairs_aiperf),
+    ]
+    tools = [tool for tool in tools if not given.only or tool.name.split()[0].lower() in given.only.lower().split(",")]
+    work = Path(tempfile.mkdtemp(prefix="client-benchmark-"))
+    loads: list[float] = [os.getloadavg()[0]]
+    try:
+        results: list[Result] = []
+        for tool in tools:
+            results.append(measure(tool, work))
+            loads.append(os.getloadavg()[0])
+            print(results[-1], file=sys.stderr, flush=True)
+        strictly = {name: strict(work, name) for name in SCHEDULES}
+        start, room = start_up(work), memory(work)
+        loads.append(os.getloadavg()[0])
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    facts = f"{versions(given.peers)}; {os.cpu_count()} cores ({_processor()}), server and client on one each. Load average of the machine "
+    facts += f"during the run: {min(loads):.1f} to {max(loads):.1f}; one client and its server make about 1."
+    given.out.write_text(document(results, strictly, room, start, facts), encoding="utf-8")
+    print(given.out.read_text())
+
+
+def _processor() -> str:
+    text: Any = Path("/proc/cpuinfo").read_text()
+    return next(
+        (line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")), "unknown processor"
+    )
+
+
+if __name__ == "__main__":
+    main()
