@@ -1,7 +1,7 @@
 """Makes docs/results/verdicts.md: how often the judge is right, on simulated spikes whose truth is known, and how fast it is.
 
-Run it with ``make verdicts``. The worlds are in ``tests/judge/worlds.py``; nothing is measured on a real server. Every run with the same
-seed gives the same figures, those of speed excepted.
+Run it with ``make verdicts``. The worlds are in ``tests/judge/worlds.py``; nothing is measured on a real server. Every run with the
+same seed gives the same figures, those of speed excepted.
 """
 
 from __future__ import annotations
