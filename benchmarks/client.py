@@ -1,10 +1,10 @@
 """Measures audition's load client beside vLLM's, GuideLLM and AIPerf in one run, and writes docs/results/client.md.
 
-usage: client.py [--peers FOLDER] [--only NAME,...] [--out FILE] [--work FOLDER]
+usage: client.py [--peers FOLDER] [--only NAME,...] [--out FILE] [--facts TEXT]
 
-FOLDER holds one virtual environment a peer (guidellm, aiperf); vLLM's is the one that `make live-env` makes. A peer that is not there
-is left out, and the document says so. Server and client are each bound to a core of their own. Every server is started here, listens
-on loopback and ends with this program.
+FOLDER holds one virtual environment a peer (guidellm, aiperf); vLLM's is the one that `make live-env` makes. A peer that is not
+there is left out, and the document says so. Server and client are each bound to a core of their own. Every server is started
+here, listens on loopback and ends with this program.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ def costs(command: Sequence[str], log: Path, env: dict[str, str] | None = None, 
 
 @dataclass(frozen=True)
 class Tool:
-    """One client. ``run``: (URL, streams, requests, tokens, folder, log) -> cost, and ``pairs``: what it measured, from that folder."""
+    """One client. ``run``: (URL, streams, requests, tokens, folder, log) -> cost, and ``pairs``: what it measured, from that
+    folder."""
 
     name: str
     run: Callable[[str, int, int, int, Path], Cost]
@@ -261,14 +262,14 @@ def measure(tool: Tool, work: Path) -> Result:
     result = Result(tool.name)
     try:
         with simulated(work, 20.0) as (url, _):
-            few, many = (_run(tool, work, url, 32, count, TOKENS)[0] for count in (FEW, MANY))
+            few, many = (_run(tool, work, url, streams=32, requests=count, tokens=TOKENS)[0] for count in (FEW, MANY))
         result.us_per_token = 1e6 * (many.cpu_s - few.cpu_s) / ((MANY - FEW) * TOKENS)
         result.start_cpu_s = few.cpu_s - result.us_per_token * FEW * TOKENS / 1e6
         for name, (streams, beat, tokens, _) in SCHEDULES.items():
             if tool.pairs is no_pairs:
                 continue
             with simulated(work, beat) as (url, truth):
-                _, folder = _run(tool, work, url, streams, 2 * streams, tokens)
+                _, folder = _run(tool, work, url, streams=streams, requests=2 * streams, tokens=tokens)
                 seen = tool.pairs(folder)
                 true = truth_pairs(truth, tokens, len(seen))
             errors = [apart([p[k] for p in seen], [p[k] for p in true]) for k in (0, 1)]
@@ -283,19 +284,22 @@ def no_pairs(_folder: Path) -> list[Pair]:
     return []
 
 
-def _run(tool: Tool, work: Path, url: str, streams: int, requests: int, tokens: int) -> tuple[Cost, Path]:
+def _run(tool: Tool, work: Path, url: str, *, streams: int, requests: int, tokens: int) -> tuple[Cost, Path]:
     folder = Path(tempfile.mkdtemp(dir=work))
     return tool.run(url, streams, requests, tokens, folder), folder
 
 
 @dataclass
 class Strict:
-    """audition's errors request by request and token by token, in ms, 99th percentiles. ``first``: lateness of the first token's stamp
-    on the common clock; ``ttft``: against the server's figure, which begins only when its program has read the request."""
+    """audition's errors request by request and token by token, in ms, 99th percentiles.
+
+    ``first`` and ``stamp``: how late first tokens and all tokens were stamped, on the clock that both programs share; the promptest
+    token of all counts as not late. ``ttft``: against the server's figure, which begins only when its program has read the request.
+    """
 
     first: float
-    ttft: float
     stamp: float
+    ttft: float
     tokens: int
     exact: bool
 
@@ -309,18 +313,18 @@ def strict(work: Path, name: str) -> Strict:
         rows = {row["request_id"]: row for row in map(json.loads, truth.read_text().splitlines())}
     said = json.loads((folder / "out.json").read_text().splitlines()[-1])
     prefix = f"audition-{mark(said['salt'], 'w', 'measuring')}"
-    late, firsts, gaps, count, exact = [], [], [], 0, True
-    t0 = _t0(folder, rows, prefix)
+    stamps: list[list[float]] = []
+    ttfts, exact = [], True
     for record in records_of(folder):
         known = rows[f"{prefix}-{record.index}"]
         events = [event for event in unpack_events(record.events) if event.tokens]
         exact &= [event.tokens for event in events] == known["tokens"] and record.completion_tokens == known["completion_tokens"]
-        late.append(abs(events[0].at + t0 - known["sent"][0]))
-        firsts.append(abs((events[0].at - (record.sent or 0.0)) - (known["sent"][0] - known["arrival"])))
-        gaps += [abs((e.at - events[0].at) - (s - known["sent"][0])) for e, s in zip(events[1:], known["sent"][1:], strict=True)]
-        count += len(events)
-    first, ttft, stamp = (1000 * (quantile(values, 0.99) or 0.0) for values in (late, firsts, gaps))
-    return Strict(first, ttft, stamp, count, exact)
+        ttfts.append(abs((events[0].at - (record.sent or 0.0)) - (known["sent"][0] - known["arrival"])))
+        stamps.append([event.at - sent for event, sent in zip(events, known["sent"], strict=True)])
+    prompt = min(late for answer in stamps for late in answer)
+    first = quantile([answer[0] - prompt for answer in stamps], 0.99) or 0.0
+    every = quantile([late - prompt for answer in stamps for late in answer], 0.99) or 0.0
+    return Strict(1000 * first, 1000 * every, 1000 * (quantile(ttfts, 0.99) or 0.0), sum(map(len, stamps)), exact)
 
 
 def memory(work: Path) -> dict[str, float]:
@@ -360,10 +364,12 @@ def versions(peers: Path) -> str:
     return ", ".join(found)
 
 
-def document(results: Sequence[Result], strictly: dict[str, Strict], memory_of: dict[str, float], start: float, facts: str) -> str:
+def document(
+    results: Sequence[Result], strictly: dict[str, Strict], *, memory_of: dict[str, float], start: float, facts: str
+) -> str:
     """The results page."""
     ours = results[0].us_per_token
-    lines = ["# The load client: cost and accuracy", "", "Made by `python benchmarks/client.py`. " + facts, ""]
+    lines = ["# The load client: cost and accuracy", "", f"Made by `python benchmarks/client.py`. {facts}", ""]
     lines += [
         "## CPU",
         "",
@@ -392,15 +398,17 @@ def document(results: Sequence[Result], strictly: dict[str, Strict], memory_of: 
                 lines.append(f"| {r.name} | not measured: {r.problem} | | |")
         if name in strictly:
             s = strictly[name]
+            counts = "all exact" if s.exact else "NOT EXACT"
+            lines += ["", "audition's client request by request and token by token, 99th percentiles: first tokens were stamped"]
             lines += [
-                "",
-                f"audition's client request by request: TTFT {s.ttft:.2f} ms, every one of {s.tokens:,} tokens since the first",
+                f"{s.first:.2f} ms late, all {s.tokens:,} tokens {s.stamp:.2f} ms. Against the server's own TTFT, which begins"
             ]
-            lines += [f"of its answer {s.stamp:.2f} ms. Token counts {'all exact' if s.exact else 'NOT EXACT'}.", ""]
+            lines += [f"only when its program has read the request: {s.ttft:.2f} ms. Token counts {counts}.", ""]
     lines += ["## Memory and disk", "", f"1,000 streams of 1,000 tokens: {memory_of['rss_mib']:.0f} MiB at most (goal 300),"]
     lines += [
-        f"{memory_of['bytes']:.1f} bytes a token on disk (goal 30), {memory_of['us']:.1f} µs a token; {memory_of['tokens']:,.0f} tokens."
+        f"{memory_of['bytes']:.1f} bytes a token on disk (goal 30), {memory_of['us']:.1f} µs of CPU a token, reading included;"
     ]
+    lines += [f"{memory_of['tokens']:,.0f} tokens."]
     return "\n".join(lines) + "\n"
 
 
@@ -408,6 +416,7 @@ def main() -> None:
     """Measure all, write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", type=Path, default=ROOT / ".live/peers")
+    parser.add_argument("--facts", default="", help="a sentence about the machine, for the document")
     parser.add_argument("--only", default="", help="names of clients, with commas")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/results/client.md")
     given = parser.parse_args()
@@ -432,9 +441,11 @@ def main() -> None:
         loads.append(os.getloadavg()[0])
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    facts = f"{versions(given.peers)}; {os.cpu_count()} cores ({_processor()}), server and client on one each. Load average of the machine "
+    facts = f"{versions(given.peers)}; {os.cpu_count()} cores ({_processor()}), server and client on one each. "
+    facts += "Load average of the machine "
     facts += f"during the run: {min(loads):.1f} to {max(loads):.1f}; one client and its server make about 1."
-    given.out.write_text(document(results, strictly, room, start, facts), encoding="utf-8")
+    facts = f"{facts} {given.facts}".strip()
+    given.out.write_text(document(results, strictly, memory_of=room, start=start, facts=facts), encoding="utf-8")
     print(given.out.read_text())
 
 

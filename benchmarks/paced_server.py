@@ -21,11 +21,11 @@ MOST = 4096  # tokens of one answer
 def chunk(number: int) -> bytes:
     """The chunk of one token, as vLLM 0.24 writes it."""
     body = (
-        'data: {"id":"chatcmpl-abcdef0123456789","object":"chat.completion.chunk","created":1764590000,"model":"m","choices":[{"index":0,'
-        '"delta":{"content":" word"},"logprobs":null,"finish_reason":%s,"token_ids":null}],"usage":{"prompt_tokens":37,'
-        '"total_tokens":%d,"completion_tokens":%d}}\n\n'
+        'data: {"id":"chatcmpl-abcdef0123456789","object":"chat.completion.chunk","created":1764590000,"model":"m",'
+        '"choices":[{"index":0,"delta":{"content":" word"},"logprobs":null,"finish_reason":null,"token_ids":null}],'
+        '"usage":{"prompt_tokens":37,"total_tokens":%d,"completion_tokens":%d}}\n\n'
     )
-    return body.replace("%s", "null").replace("%d", str(37 + number), 1).replace("%d", str(number), 1).encode()
+    return (body % (37 + number, number)).encode()
 
 
 CHUNKS = [b"%x\r\n%s\r\n" % (len(chunk(n)), chunk(n)) for n in range(MOST + 1)]

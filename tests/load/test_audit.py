@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from audition.judge.records import Caveat, ClientStats, RequestRecord
-from audition.load.audit import Evidence, audit
+from audition.judge.records import Caveat, ClientStats, RequestRecord, StreamEvent, pack_events
+from audition.load.audit import Evidence, audit, first_token_at
+from audition.load.clock import ClockCheck, clock_trouble
+from audition.load.telemetry import Timeline
 from audition.load.vitals import quantile
+from audition.observe.timeline import Minute, Point
 from audition.spike.model import Workload
 
 
@@ -97,3 +100,55 @@ def test_few_requests() -> None:
 )
 def test_quantile(values: list[float], share: float, expected: float | None) -> None:
     assert quantile(values, share) == expected
+
+
+def minute(number: int, length: float | None) -> Minute:
+    return Minute(60.0 * number, 60.0 * (number + 1), 100.0, None if length is None else 0.5, length)
+
+
+def point(running: float) -> Point:
+    return Point(1.0, running, 0.0, None, 1.0, None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        (evidence(timeline=Timeline(minutes=[minute(0, 2.6), minute(1, 2.4), minute(2, 1.0)])), {"acceptance-collapsed": "note"}),
+        (evidence(timeline=Timeline(minutes=[minute(0, 2.6), minute(1, 2.2), minute(2, None)])), {}),
+        (evidence(timeline=Timeline(minutes=[minute(0, 1.01), minute(1, 1.0)])), {}),
+        (evidence(timeline=Timeline(points=[point(1.0), point(2.0)])), {"foreign-requests": "note"}),
+        (evidence(timeline=Timeline(points=[point(1.0)])), {}),
+        (evidence(clock_trouble="the wall clock was set by +3.0 s during the workload"), {"clock-trouble": "note"}),
+        (evidence(clock_trouble="the machine was suspended for 9.0 s during the workload"), {"clock-trouble": "void"}),
+        (evidence(survived=False), {"not-survived": "void"}),
+        (evidence(survived=True), {}),
+    ],
+)
+def test_what_shows_over_time(case: Evidence, expected: dict[str, str]) -> None:
+    assert found(audit(case)) == expected
+
+
+@pytest.mark.parametrize(
+    ("engine", "expected"), [(0.099, {}), (0.05, {}), (0.03, {"ttft-disagreement": "note"}), (0.2, {"ttft-disagreement": "note"})]
+)
+def test_client_and_engine_on_first_tokens(engine: float, expected: dict[str, str]) -> None:
+    rows = [request(n, events=pack_events([StreamEvent(0.05, 0, 0), StreamEvent(0.101, 50, 1)])) for n in range(10)]
+    counters = {"time_to_first_token_seconds_sum": 10 * engine, "time_to_first_token_seconds_count": 10.0}
+    assert first_token_at(rows[0]) == pytest.approx(0.101)
+    assert found(audit(evidence(rows, counters))) == expected
+
+
+@pytest.mark.parametrize(
+    ("clocks", "said"),
+    [
+        ((10.0, 10.0, 10.0), ""),
+        ((600.2, 600.0, 600.0), ""),
+        ((7.0, 10.0, 10.0), "set by -3.0"),
+        ((70.0, 10.0, 70.0), "suspended for 60.0"),
+    ],
+)
+def test_clocks(clocks: tuple[float, float, float], said: str) -> None:
+    trouble = clock_trouble(*clocks)
+    assert said in trouble
+    assert bool(said) is bool(trouble)
+    assert ClockCheck().trouble() == ""

@@ -147,7 +147,7 @@ async def long_prompts(endpoint: Endpoint, tokens: int, how_many: int, seed: int
     The server counts them: by ``/tokenize``, or by the ``usage`` of a one-token answer where it has no such path. Raises BadInput
     when it does neither, or when the length cannot be met.
     """
-    count = await _counter(endpoint)
+    count = await _counter(endpoint, tokens)
     made = []
     for number in range(how_many):
         made.append(
@@ -163,10 +163,16 @@ async def long_prompts(endpoint: Endpoint, tokens: int, how_many: int, seed: int
 Counter = Callable[[str], Coroutine[Any, Any, int]]
 
 
-async def _counter(endpoint: Endpoint) -> Counter:
+async def _counter(endpoint: Endpoint, tokens: int) -> Counter:
     async def by_tokenize(text: str) -> int:
         body = {"model": endpoint.model, "messages": [{"role": "user", "content": text}]}
-        return _number(await _post(endpoint, "/tokenize", body), "count")
+        answer = await _post(endpoint, "/tokenize", body)
+        most = answer.get("max_model_len")
+        if isinstance(most, int) and tokens >= most:
+            raise BadInput(
+                f"prompts of {tokens} tokens were asked for, the server takes {most} with the answer", next_step="ask for fewer"
+            )
+        return _number(answer, "count")
 
     async def by_usage(text: str) -> int:
         body = {"model": endpoint.model, "messages": [{"role": "user", "content": text}], "max_tokens": 1}

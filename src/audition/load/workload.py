@@ -75,6 +75,25 @@ async def run_workload(
     return await run.go(alive, give_up)
 
 
+def check_inputs(workload: Workload, base: Path) -> None:
+    """Read the files that a workload names, before anything is touched. Raises BadInput as ``run_workload`` would."""
+    if workload.prompts_file is not None:
+        read_prompts(base / workload.prompts_file)
+    _trace(workload, base)
+
+
+def _trace(workload: Workload, base: Path) -> list[float] | None:
+    if workload.trace is None:
+        return None
+    path = base / workload.trace
+    try:
+        return read_trace(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"the trace {path} cannot be used: {error}", next_step='write one time in seconds on each line, or {"at": seconds}'
+        ) from error
+
+
 class _Run:
     def __init__(
         self,
@@ -137,15 +156,7 @@ class _Run:
                     requests=workload.requests, duration=workload.duration,
                 )
             )  # fmt: skip
-        if workload.trace is None:
-            return None
-        path = self.base / workload.trace
-        try:
-            return read_trace(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise BadInput(
-                f"the trace {path} cannot be used: {error}", next_step='write one time in seconds on each line, or {"at": seconds}'
-            ) from error
+        return _trace(workload, self.base)
 
     def _processes(self) -> int:
         workload = self.workload
