@@ -39,10 +39,9 @@ def test_json_lines_with_text_or_messages(tmp_path: Path) -> None:
 
 
 def test_sharegpt_shaped_files(tmp_path: Path) -> None:
+    turns = [("human", "1"), ("gpt", "2"), ("human", "3"), ("gpt", "4")]
     rows = [
-        {"id": "a", "conversations": [
-            {"from": "human", "value": "1"}, {"from": "gpt", "value": "2"}, {"from": "human", "value": "3"}, {"from": "gpt", "value": "4"},
-        ]},
+        {"id": "a", "conversations": [{"from": who, "value": n} for who, n in turns]},
         {"id": "b", "conversations": [{"from": "gpt", "value": "nobody asked"}]},
         {"id": "c", "conversation": [{"role": "user", "content": "q"}]},
     ]  # fmt: skip

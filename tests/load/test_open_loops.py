@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audition.errors import BadInput
-from audition.judge.records import RequestRecord, WorkloadRecord
+from audition.judge.records import EVENT_REASONING, EVENT_TOOL, RequestRecord, WorkloadRecord, unpack_events
 from audition.load.arrivals import ClosedLoop, common_window, due_times, part_of, read_trace
 from audition.load.workers import processes_for
 from audition.load.workload import run_workload
 from audition.spike.model import Workload
-from load.arms import Arm, simulated_arm
+from load.arms import MTP3, Arm, simulated_arm
 from load.scripted import scripted
 
 LIMIT_S = 120.0
@@ -192,3 +192,18 @@ def test_the_engine_is_read_meanwhile(tmp_path: Path) -> None:
     assert len(minutes) == 1
     assert minutes[0]["acceptance_length"] > 1
     assert "foreign-requests" not in {c.code for c in record.caveats}
+
+
+@pytest.mark.parametrize("arguments", [(), MTP3], ids=["one token a chunk", "up to four"])
+@pytest.mark.parametrize("version", ["0.11.0", "0.28.0"], ids=["reasoning_content", "reasoning"])
+def test_tool_calls_and_reasoning_are_counted_exactly(tmp_path: Path, arguments: tuple[str, ...], version: str) -> None:
+    tools = ("--enable-auto-tool-choice", "--tool-call-parser", "qwen3_coder", "--reasoning-parser", "qwen3")
+    with simulated_arm(tmp_path, *arguments, *tools, version=version, thinking_tokens=12) as arm:
+        record, requests = measure(arm, tmp_path, prompts="tools", users=2, requests=6, max_tokens=300, thinking=True)
+    exact(record, requests)
+    events = [unpack_events(r.events) for r in requests]
+    assert [sum(e.tokens or 0 for e in row) for row in events] == [r.completion_tokens for r in requests]
+    kinds = {event.kind for row in events for event in row}
+    assert {EVENT_REASONING, EVENT_TOOL} <= kinds
+    assert max(e.tokens or 0 for row in events for e in row) > 1 or not arguments
+    assert "tool_calls" in {r.finish_reason for r in requests}
