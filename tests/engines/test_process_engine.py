@@ -102,7 +102,7 @@ def test_a_running_production_is_taken_as_it_runs(world: World) -> None:
     engine = engine_of(world, arm_of(world))
     findings = engine.preflight()
     assert not [finding for finding in findings if finding.level == "blocking"], findings
-    assert any("that is what will be restored" in finding.text for finding in findings)
+    assert any("that is what is measured and restored" in finding.text for finding in findings)
     seen = engine.observe()
     assert seen.state == "running"
     assert "ONLY_HERE" in seen.facts["variables"]

@@ -17,9 +17,13 @@ def command(spike: str, as_json: bool, quiet: bool) -> int:
     SPIKE is a spike file, or a folder that holds spike.yaml.
     """
     from audition.cli.ending import show_end  # noqa: PLC0415 - lazily: only when the verb runs
+    from audition.errors import BadInput  # noqa: PLC0415
     from audition.run.starting import Options, run_spike  # noqa: PLC0415
     from audition.spike.examples import find_spike  # noqa: PLC0415
     from audition.spike.parse import load_spike  # noqa: PLC0415
 
+    if not Path(spike).exists():
+        hint = "give the path of a spike file; the shipped examples are for `audition rehearse NAME`"
+        raise BadInput(f"there is no such file or folder: {spike}", next_step=hint)
     finished = run_spike(load_spike(Path(find_spike(spike))), Options(quiet=quiet))
     return show_end(finished, as_json=as_json)

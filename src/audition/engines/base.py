@@ -38,7 +38,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class BootOutcome:
-    """How a boot went. ``ready``: a real completion worked. Seconds since the start. ``excerpt``: a failed boot's last log lines."""
+    """How a boot went. ``ready``: a real completion worked. Seconds since start. ``excerpt``: a failed boot's last log lines."""
 
     kind: Literal["ready", "exited", "silent", "overrun", "wrong-model", "broken", "interrupted"]
     seconds: float

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from audition.errors import BadInput
+from audition.errors import BadInput, Refused
 from audition.spike.model import ComposeEngine as ComposeSpec
 from audition.wayback.docker_cli import ARM_LABEL, FENCE_LABEL, RUN_LABEL, Docker
 
@@ -103,11 +103,19 @@ def resolve(spec: ComposeSpec, base: Path, environ: Mapping[str, str]) -> Profil
     argv += ["--project-directory", folder]
     argv += [word for path in files for word in ("--file", path)] + [word for path in env_files for word in ("--env-file", path)]
     ran = cli.call([*argv, "config", "--format", "json"], timeout_s=CONFIG_S)
+    if ran.rc != 0 and ("unknown flag" in ran.err or "not a docker command" in ran.err):
+        raise Refused(
+            "the docker CLI of this machine has no compose plugin (version 2)",
+            tried=" ".join([*cli.docker, "compose", "version"]),
+            seen=ran.said,
+            production="untouched",
+            next_step="install the compose plugin, then try: docker compose version",
+        )
     if ran.rc != 0:
         raise BadInput(
             f"docker compose does not accept the profile of service {spec.service}: {ran.said}",
             tried=" ".join([*argv, "config"]),
-            next_step="docker compose version" if "compose" in ran.err and "not a docker command" in ran.err else "",
+            next_step="correct the profile; this command shows what compose reads: " + " ".join([*argv, "config"]),
         )
     config = json.loads(ran.out)
     if spec.service not in config.get("services", {}):

@@ -7,6 +7,7 @@ stopping is done by ``wayback.procs``, the same object that brings production ba
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from audition.wayback import health
 from audition.wayback.found import Found, find
 from audition.wayback.plan import ArmTarget, EndpointPlan, ProcessTarget
 from audition.wayback.procs import ProcessServer, resolve_executable
-from audition.wayback.proctable import TOKEN, describe, listeners
+from audition.wayback.proctable import TOKEN, describe, listeners, redacted
 from audition.wayback.server import WaybackError
 
 EXCERPT_LINES = 40
@@ -200,9 +201,10 @@ class ProcessEngine:
         if found.env is None:
             text = "production's environment cannot be read (it has overwritten it); it will be restored with the declared one"
             findings.append(Finding("warning", text, "check `env` and `env_files` of the production arm"))
-        if found.argv != self._declared.argv:
-            text = f"production runs as {found.argv!r}; that is what will be restored, not the declared {self._declared.argv!r}"
-            findings.append(Finding("warning", text))
+        if not _same_command(found.argv, self._declared.argv, found.executable):
+            seen, said = redacted(found.argv), redacted(self._declared.argv)
+            text = f"production runs as {seen!r}; that is what is measured and restored, not the declared {said!r}"
+            findings.append(Finding("warning", text, "correct `command` of the production arm"))
         return findings
 
     def observe(self) -> Observation:
@@ -284,6 +286,16 @@ class ProcessEngine:
         copy = self._folder / "log-since-start.txt"
         copy.write_bytes(self._server.log_from(self._log_start))
         return copy
+
+
+def _same_command(seen: list[str], said: list[str], executable: str) -> bool:
+    """Whether two command lines are the same but for how the program is spelled (``python3`` or its resolved path)."""
+    if seen == said:
+        return True
+    if not seen or not said or seen[1:] != said[1:]:
+        return False
+    program = shutil.which(said[0]) or said[0]
+    return os.path.realpath(program) == os.path.realpath(executable) or os.path.basename(said[0]) == os.path.basename(seen[0])
 
 
 class _Tail:

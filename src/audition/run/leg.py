@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -40,7 +40,8 @@ def in_loop(work: Coroutine[Any, Any, T]) -> T:
 
 @dataclass
 class LegMeter:
-    """Measures legs into a run folder. ``secrets``: values that must not reach a record."""
+    """Measures legs into a run folder. ``secrets``: values that must not reach a record. ``notes``: (code, text) of what was seen
+    outside a leg and belongs into the record of the next one."""
 
     spike: Spike
     folder: RunFolder
@@ -50,6 +51,7 @@ class LegMeter:
     rehearsal: bool
     probe_deadline_s: float = _PROBE_DEADLINE_S
     greedy_reference: dict[str, str] | None = None
+    notes: list[tuple[str, str]] = field(default_factory=list)
 
     def measure(self, number: int, leg: Leg, boot: BootRecord, give_up: Callable[[], bool]) -> LegRecord:
         """Probes, then every workload, until the end or until the engine dies or the run is cut. On disk when this returns."""
@@ -72,6 +74,8 @@ class LegMeter:
                 if outcome != "complete":
                     break
         caveats = host.caveats() + ([] if self.rehearsal else gpu_caveat(self.spike.gpus))
+        caveats += [Caveat(code, "note", self._masked(text)) for code, text in self.notes]
+        self.notes.clear()
         if self.rehearsal and number == 1:
             caveats.append(Caveat("rehearsal", "note", f"shortened for the rehearsal: {SHORTENED}"))
         facts: dict[str, Any] = {}

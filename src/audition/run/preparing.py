@@ -25,7 +25,7 @@ from audition.wayback.gpu import read_usage
 from audition.wayback.plan import ArmTarget, GpuPlan, SidecarPlan
 from audition.wayback.server import WaybackError
 
-SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL", re.IGNORECASE)
+SECRET_NAME = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 _SHORTEST_SECRET = 4
 
 
@@ -91,15 +91,17 @@ def check_signatures(loaded: LoadedSpike) -> None:
         raise BadSpike(str(loaded.path), problems, next_step="known signatures: " + ", ".join(known))
 
 
-def check(spike: Spike, engines: dict[str, Engine], reporter: Reporter) -> None:
-    """Say every finding; raise Refused when one is blocking. Touches nothing."""
+def check(spike: Spike, engines: dict[str, Engine], reporter: Reporter) -> list[str]:
+    """Say every finding and return the warnings; raise Refused when one is blocking. Touches nothing."""
     blocking: list[Finding] = []
+    warnings: list[str] = []
     for arm in spike.arms:
         for finding in engines[arm.name].preflight():
             if finding.level == "blocking":
                 blocking.append(finding)
             elif finding.level == "warning":
                 reporter.warn(finding.text + (f" ({finding.next_step})" if finding.next_step else ""))
+                warnings.append(finding.text)
     if blocking:
         raise Refused(
             blocking[0].text if len(blocking) == 1 else f"{len(blocking)} things stand in the way",
@@ -107,6 +109,7 @@ def check(spike: Spike, engines: dict[str, Engine], reporter: Reporter) -> None:
             production="untouched",
             next_step="\n".join(dict.fromkeys(finding.next_step for finding in blocking if finding.next_step)),
         )
+    return warnings
 
 
 def gpu_plan(spike: Spike, ledger: Path | None) -> GpuPlan:
@@ -165,9 +168,33 @@ def secret_values(spike: Spike, engines: Iterable[Engine], environ: Mapping[str,
     """Values that must appear in no record: API keys, the spike's ``secrets``, variables whose names speak of keys."""
     found = {engine.endpoint.api_key for engine in engines}
     wanted = set(spike.secrets) | {arm.endpoint.api_key_env for arm in spike.arms if arm.endpoint.api_key_env}
+    for engine in engines:
+        found |= _in_arguments(_arguments(engine))
     for variables in (environ, *(_variables(engine) for engine in engines)):
         found |= {value for name, value in variables.items() if name in wanted or SECRET_NAME.search(name)}
     return sorted(value for value in found if value and len(value) >= _SHORTEST_SECRET)
+
+
+def _arguments(engine: Engine) -> list[str]:
+    """The command line of an arm, as far as it is known before a start."""
+    process = engine.target().process
+    if process is not None:
+        return process.argv
+    profile = getattr(engine, "profile", None)
+    command = profile().service.get("command") if profile is not None else None
+    return [str(word) for word in command] if isinstance(command, list) else []
+
+
+def _in_arguments(argv: list[str]) -> set[str | None]:
+    """Values of options whose names speak of keys: ``--hf-token VALUE``, ``--api-key=VALUE``."""
+    found: set[str | None] = set()
+    for before, word in zip(["", *argv], argv, strict=False):
+        flag, equals, value = word.partition("=")
+        if equals and flag.startswith("-") and SECRET_NAME.search(flag):
+            found.add(value)
+        elif before.startswith("-") and "=" not in before and SECRET_NAME.search(before) and not word.startswith("-"):
+            found.add(word)
+    return {value for value in found if value and not value.isdigit()}
 
 
 def _variables(engine: Engine) -> Mapping[str, str]:

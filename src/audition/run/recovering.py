@@ -7,6 +7,7 @@ elsewhere.
 
 from __future__ import annotations
 
+import json
 import signal
 import sqlite3
 import time
@@ -20,7 +21,7 @@ from audition.run.journal import read_entries
 from audition.swap.journal import IllegalEntry, JournalState, replay
 from audition.swap.recovery import Ask, Corrupt, Decision, Done, Missing, Restore, Resume, Wait, WorldView, decide
 from audition.wayback import state
-from audition.wayback.files import read_json
+from audition.wayback.files import read_json, write_atomic
 from audition.wayback.health import verify
 from audition.wayback.lock import Holder, LockHeld, acquire, current_holder, lock_files_for, state_root
 from audition.wayback.plan import ProcessRef, RestorePlan
@@ -236,12 +237,20 @@ def _restore(decision: Restore, plan: RestorePlan, say: Say, pace: Pace) -> RunR
         why = "production is back and verified"
         try:
             state.close(plan, "recover", report.to_data())
+            _tell_the_records(plan, report)
         except OSError as error:
             why += f"; that could not be recorded: {error}"
         return RunRecovery(plan.run_id, "restore", why, EXIT_GO, report)
     finally:
         if lock is not None:
             lock.release()
+
+
+def _tell_the_records(plan: RestorePlan, report: RestoreReport) -> None:
+    """A note in the run folder, if there still is one: its other records were written before production was back."""
+    folder = Path(plan.run_dir)
+    if folder.is_dir():
+        write_atomic(folder / "restored-by-recover.json", json.dumps(report.to_data(), indent=1) + "\n", 0o644)
 
 
 def _end(runner: ProcessRef, say: Say) -> None:

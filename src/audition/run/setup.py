@@ -7,6 +7,7 @@ from running containers.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,8 @@ WITHOUT = (
     "There is no systemd here, so no unit is installed.\n"
     "What is lost: after a reboot or a power failure in the middle of a spike nobody brings production back by itself,\n"
     "and when both the runner and its guard die, nobody watches the restore deadline.\n"
-    "What remains: the runner, the guard, and `audition recover`, which you (or your own boot script) have to call:\n    {command}"
+    "What remains: the runner, the guard, and `audition recover`, which you (or your own boot script) have to call:\n"
+    "    AUDITION_STATE={root} {command}"
 )
 
 
@@ -126,7 +128,7 @@ def setup(*, say: Callable[[str], None], confirm: Callable[[str], bool], root: P
     """Show the units, ask, install. Returns the exit code: 0, also without systemd and on no. Raises Refused."""
     planned = plan_setup()
     if not systemd_runs():
-        say(WITHOUT.format(command=planned.command))
+        say(WITHOUT.format(root=shlex.quote(str(state_root())), command=planned.command))
         return 0
     say(setup_text(planned))
     if not confirm("Install these units?"):

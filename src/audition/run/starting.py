@@ -37,6 +37,7 @@ from audition.run.surroundings import Identity, World
 from audition.spike.model import Spike
 from audition.spike.parse import LoadedSpike, resolve
 from audition.swap.plan import make_plan
+from audition.wayback.files import read_json
 from audition.wayback.lock import state_root
 
 REHEARSAL_PROBE_S = 20.0  # longest wait for one answer to a probe in a rehearsal
@@ -117,7 +118,7 @@ def _prepare(
         raise Refused(f"the state folder {identity.state_dir} cannot be made", seen=str(cause), next_step=hint) from cause
     made.state_dir = identity.state_dir
     engines = preparing.make_engines(spike, loaded.folder, identity)
-    preparing.check(spike, engines, reporter)
+    warnings = preparing.check(spike, engines, reporter)
     gpu = preparing.gpu_plan(spike, options.ledger)
     secrets = preparing.secret_values(spike, list(engines.values()), dict(os.environ))
     sidecars = preparing.find_interfering(spike, engines)
@@ -135,6 +136,7 @@ def _prepare(
     write_atomically(folder.path / "spike.yaml", mask(loaded.source, secrets))
     write_atomically(folder.path / RESOLVED, preparing.public_spike(spike, secrets))
     meter = LegMeter(spike, folder, engines, reporter, secrets, options.rehearsal)
+    meter.notes = [("before", text) for text in warnings]
     if options.rehearsal:
         meter.probe_deadline_s = REHEARSAL_PROBE_S
     world = World(
@@ -216,6 +218,9 @@ def judge_folder(run_dir: Path) -> tuple[Spike, Result]:
         spike = Spike.model_validate_json((run_dir / RESOLVED).read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
         raise BadInput(f"{run_dir / RESOLVED} cannot be read, so there are no gates to judge by", seen=str(cause)[:500]) from cause
+    later = [path for path in sorted(run_dir.glob("restored-by-*.json")) if (read_json(path) or {}).get("verified") is True]
+    if later and run.record.production_back is not True:
+        run = replace(run, record=replace(run.record, production_back=True))
     return spike, judge_run(run, spike)
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from audition.run.recovering import guard_of, observe, read_run
-from audition.swap.recovery import Ask, Done, Restore, Resume, Wait, decide
+from audition.swap.recovery import Ask, Done, Restore, Resume, Wait, WorldView, decide
 from audition.units import format_duration
 from audition.wayback import state
 from audition.wayback.files import read_json
 from audition.wayback.lock import holder_lives, read_holder, state_root
+from audition.wayback.server import ServerView
 
 NEXT = {
     Resume: "nothing: the run goes on; `kill -TERM {runner}` ends it and brings production back",
@@ -93,7 +94,7 @@ def _run_status(folder: Path, root: Path) -> RunStatus | None:
         runner_lives=seen.lock == "own-run",
         guard=guard.pid if guard else None,
         deadline=plan.deadline if plan else None,
-        production=f"{seen.production}: {view.detail}" if view else seen.production,
+        production=_production_text(seen, view),
         decision=type(decision).__name__.lower(),
         why=decision.why,
         next_step=NEXT[type(decision)].format(runner=runner),
@@ -102,14 +103,19 @@ def _run_status(folder: Path, root: Path) -> RunStatus | None:
     )
 
 
+def _production_text(seen: WorldView, view: ServerView | None) -> str:
+    if seen.lock == "own-run" and seen.others == "some":
+        return "stopped for the spike: another arm of it runs"
+    return f"{seen.production}: {view.detail}" if view else seen.production
+
+
 def status_text(answer: Status) -> str:
     """The status as lines for a terminal."""
     lines = []
     for lock in answer.locks:
         since = format_duration(max(0.0, answer.at - lock["since"]))
-        lines.append(
-            f"lock     {lock['role']} of run {lock['run_id']} (spike {lock['spike']}, pid {lock['process']['pid']}), for {since}"
-        )
+        who = "held by run" if lock["role"] == "run" else f"held by {lock['role']} of run"
+        lines.append(f"lock     {who} {lock['run_id']} (spike {lock['spike']}, pid {lock['process']['pid']}), for {since}")
     if not answer.locks:
         lines.append("lock     free")
     for run in answer.runs:

@@ -6,11 +6,13 @@ Each method is one effect. Their order and their journal are the conductor's; ho
 from __future__ import annotations
 
 import shlex
+import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from audition.engines.base import BootOutcome, Engine
 from audition.errors import InternalError, Refused
@@ -29,7 +31,7 @@ from audition.wayback.gpu import baseline_without, read_usage, wait_settled
 from audition.wayback.health import record_greedy
 from audition.wayback.lock import Lock, LockHeld, acquire, lock_files_for, next_fence
 from audition.wayback.plan import ArmTarget, EntryPlan, GpuPlan, RestorePlan, SidecarPlan, Verification
-from audition.wayback.proctable import own_ref
+from audition.wayback.proctable import own_ref, redacted
 from audition.wayback.restore import RestoreReport, restore
 from audition.wayback.server import WaybackError
 
@@ -71,7 +73,7 @@ class World:
         self._guard: ArmedGuard | None = None
         self._plan: RestorePlan | None = None
         self._greedy: tuple[dict[str, Any], list[str], str] = ({}, [], "not recorded")
-        self._booted_by_us = False
+        self._claims: list[socket.socket] = []
         self.fence = 0
 
     # -- before anything is touched -----------------------------------------------------------------------------------
@@ -79,6 +81,7 @@ class World:
     def take_lock(self) -> dict[str, Any]:
         """Reserve the slot. Raises Refused with who holds it."""
         files = lock_files_for(self._id.root, self._spike.gpus)
+        self._claim_ports()
         try:
             self.fence = next_fence(self._id.root)
             self._lock = acquire(
@@ -94,6 +97,25 @@ class World:
                 next_step=f"make {self._id.root} writable, or set AUDITION_STATE to a folder that is",
             ) from cause
         return {"fence": self.fence, "locks": files}
+
+    def _claim_ports(self) -> None:
+        """A name in the kernel for each arm's port: two runs with different state folders must not meet on one server either.
+
+        Abstract sockets need no file and vanish with their holder. Raises Refused.
+        """
+        for port in sorted({urlsplit(one.endpoint.url).port or 0 for one in self._spike.arms}):
+            claim = socket.socket(socket.AF_UNIX)
+            try:
+                claim.bind(f"\0audition-port-{port}")
+            except OSError as cause:
+                claim.close()
+                raise Refused(
+                    f"another run of audition, with another state folder, uses the server on port {port}",
+                    seen=str(cause),
+                    production="untouched",
+                    next_step="wait for it; AUDITION_STATE should be the same for everybody on this machine",
+                ) from cause
+            self._claims.append(claim)
 
     def snapshot(self) -> dict[str, Any]:
         """See that production runs (or start it, if the spike says so) and record a greedy answer. Raises Refused."""
@@ -218,10 +240,15 @@ class World:
         """Let running requests end; says how many were still there when the budget was over."""
         drained = drain(self._production.endpoint, self._spike.drain.budget, give_up)
         if drained.left is None:
-            self._reporter.warn(f"running requests cannot be counted ({drained.detail}): none is waited for")
+            self._note(f"running requests cannot be counted ({drained.detail}): none is waited for")
         elif drained.left:
-            self._reporter.warn(f"{drained.left} requests are still running after {drained.seconds:.0f} s and will be cut")
+            self._note(f"{drained.left} requests were still running after {drained.seconds:.0f} s and were cut")
         return {"left": drained.left, "seconds": drained.seconds, "detail": drained.detail}
+
+    def _note(self, text: str) -> None:
+        """Say it now, and in the record of the next leg."""
+        self._reporter.warn(text)
+        self._meter.notes.append(("drain", text))
 
     def settle(self) -> dict[str, Any]:
         """Wait until GPU memory is back at its baseline. Raises InternalError with who holds it when it is not."""
@@ -279,6 +306,8 @@ class World:
         """Give the slot back."""
         if self._lock is not None:
             self._lock.release()
+        while self._claims:
+            self._claims.pop().close()
         return {}
 
 
@@ -301,5 +330,9 @@ def _by_hand(target: ArmTarget) -> list[str]:
     if target.container is not None:
         return [shlex.join([*target.container.docker, "start", target.container.container_id])]
     if target.process is not None:
-        return [f"cd {shlex.quote(target.process.cwd)} && {shlex.join(target.process.argv)}   # with production's environment"]
+        words = shlex.join(redacted(target.process.argv))
+        return [
+            f"# if something else answers on port {target.port}, stop it and type the first command again;",
+            f"# last resort, with production's environment: cd {shlex.quote(target.process.cwd)} && {words}",
+        ]
     return []

@@ -213,6 +213,9 @@ class Guard:
             if number:
                 log(f"tries again in {self.settings.retry_s:.0f} s ({number} of {tries - 1})")
                 time.sleep(self.settings.retry_s)
+                if state.closed(Path(self.plan.state_dir)):
+                    log("somebody else has brought production back and closed the run: nothing more to do")
+                    return 0
             try:
                 if self.try_once():
                     return 0

@@ -37,6 +37,7 @@ from audition.wayback.proctable import (
     port_answers,
     read_marks,
     read_proc,
+    redacted,
     ref_of,
     scan,
     send_signal,
@@ -299,7 +300,7 @@ class ProcessServer:
         found = []
         argv = command_line(leader.pid)
         if argv != self.target.argv and not (ours and _via_interpreter(argv, self.target.argv)):
-            found.append(f"the command is {argv!r} instead of {self.target.argv!r}")
+            found.append(f"the command is {redacted(argv)!r} instead of {redacted(self.target.argv)!r}")
         if os.path.realpath(link(leader.pid, "cwd")) != os.path.realpath(self.target.cwd):
             found.append(f"the working folder is {link(leader.pid, 'cwd')} instead of {self.target.cwd}")
         exe = link(leader.pid, "exe")
@@ -384,9 +385,13 @@ def _via_interpreter(actual: list[str], wanted: list[str]) -> bool:
     return not rest or actual[-len(rest) :] == rest or wanted[0].rpartition("/")[2] in ("sh", "bash", "dash", "env", "zsh")
 
 
+SHELL_NOISE = frozenset({TOKEN, "AUDITION_STATE", "_", "OLDPWD", "PWD", "SHLVL"})
+"""Variables that every shell sets anew and no server reads; the working folder is compared by itself."""
+
+
 def _env_differences(actual: dict[str, str], wanted: dict[str, str]) -> list[str]:
-    actual = {name: value for name, value in actual.items() if name != TOKEN}
-    wanted = {name: value for name, value in wanted.items() if name != TOKEN}
+    actual = {name: value for name, value in actual.items() if name not in SHELL_NOISE}
+    wanted = {name: value for name, value in wanted.items() if name not in SHELL_NOISE}
     texts = [f"the environment lacks {name}" for name in sorted(wanted.keys() - actual.keys())]
     texts += [f"the environment has {name} in addition" for name in sorted(actual.keys() - wanted.keys())]
     return texts + [

@@ -255,11 +255,29 @@ def credentials(pid: int) -> tuple[int, int, list[int], int] | None:
         return None
 
 
+_SECRET_FLAG = ("key", "token", "secret", "password", "passwd", "credential")
+
+
+def redacted(argv: list[str]) -> list[str]:
+    """A command line for a message: values of options whose names speak of keys are left out."""
+    out: list[str] = []
+    for word in argv:
+        flag, equals, _ = word.partition("=")
+        before = out[-1] if out else ""
+        if equals and flag.startswith("-") and any(part in flag.lower() for part in _SECRET_FLAG):
+            out.append(f"{flag}=***")
+        elif before.startswith("-") and "=" not in before and any(part in before.lower() for part in _SECRET_FLAG):
+            out.append(word if word.startswith("-") else "***")
+        else:
+            out.append(word)
+    return out
+
+
 def describe(pid: int) -> str:
-    """A process for a message: pid, name, first arguments. No environment, so no secrets of it."""
+    """A process for a message: pid, name, first arguments without values of secret options. No environment."""
     proc = read_proc(pid)
     if proc is None:
         return f"pid {pid} (gone)"
-    words = " ".join(command_line(pid))
+    words = " ".join(redacted(command_line(pid)))
     shown = words if len(words) <= 100 else words[:97] + "..."
     return f"pid {pid} ({proc.name}{': ' + shown if shown else ''})"

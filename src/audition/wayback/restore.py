@@ -124,8 +124,10 @@ def _stop(run: Restoring, step: Step) -> str:
 
 
 def _gpu(run: Restoring, _: Step) -> str:
-    settled = wait_settled(run.plan.gpu)
     run.note(settled=True)
+    if run.plan.gpu.source == "none":
+        return "no GPU is watched"
+    settled = wait_settled(run.plan.gpu)
     if not settled.ok:
         text = f"GPU memory is not back at its baseline after {settled.seconds:.0f} s: {settled.detail}"
         run.report.warnings.append(text + "; production is started all the same")
