@@ -391,3 +391,12 @@ def load_spike(folder: Path) -> Spike:
     except ValueError as cause:  # Garbled is one
         what = f"{folder / RESOLVED} cannot be read, so there are no gates to judge by"
         raise BadInput(what, seen=f"{RESOLVED} {cause}"[:500]) from cause
+
+
+def restored_later(folder: Path) -> bool:
+    """Whether the guard or `audition recover` brought production back after the run's own records were written."""
+    for path in sorted(folder.glob("restored-by-*.json")):
+        data = _try(path, parse_json)
+        if isinstance(data, dict) and data.get("verified") is True:
+            return True
+    return False

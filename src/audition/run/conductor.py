@@ -7,7 +7,6 @@ returns. It does not compute figures and does not print results.
 
 from __future__ import annotations
 
-import subprocess
 import time
 import traceback
 from collections.abc import Callable
@@ -30,7 +29,6 @@ OnPoint = Callable[[str, str], None]
 
 Ended = Literal["complete", "early-end", "interrupted", "failed"]
 BEFORE_TOUCHING = (StepKind.TAKE_LOCK, StepKind.SNAPSHOT, StepKind.ARM_GUARD)
-_ENTRY_LIMIT_S = 120.0
 
 
 def no_point(_step: str, _point: str) -> None:
@@ -51,6 +49,9 @@ class Surroundings(Protocol):
 
     def check_guard(self) -> None:
         """Arm a new guard when the present one has died; raises InternalError when that fails."""
+
+    def close_entry(self) -> dict[str, Any]:
+        """Run the command that closes the entry; raises InternalError when it fails."""
 
     def stop_sidecars(self) -> dict[str, Any]:
         """Stop the sidecars of the restore plan."""
@@ -174,7 +175,7 @@ class Conductor:
             StepKind.TAKE_LOCK: around.take_lock,
             StepKind.SNAPSHOT: around.snapshot,
             StepKind.ARM_GUARD: around.arm_guard,
-            StepKind.CLOSE_ENTRY: self._close_entry,
+            StepKind.CLOSE_ENTRY: around.close_entry,
             StepKind.STOP_SIDECARS: around.stop_sidecars,
             StepKind.DRAIN: lambda: around.drain(self._give_up),
             StepKind.RELEASE_LOCK: around.release_lock,
@@ -194,17 +195,6 @@ class Conductor:
         if step.kind is StepKind.MEASURE:
             return self._measure(step.leg, leg, engine)
         raise InternalError(f"step {step.key}: no effect for {step.kind}")
-
-    def _close_entry(self) -> dict[str, Any]:
-        command = self._spike.drain.close or []
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_ENTRY_LIMIT_S, check=False)
-        if done.returncode != 0:
-            raise InternalError(
-                f"the command that closes the entry failed with exit code {done.returncode}",
-                tried=" ".join(command),
-                seen=done.stderr.strip()[-500:],
-            )
-        return {}
 
     def _stop(self, engine: Engine) -> dict[str, Any]:
         outcome = engine.stop()

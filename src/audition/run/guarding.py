@@ -96,6 +96,7 @@ def arm(plan: RestorePlan, settings: Settings | None = None) -> ArmedGuard:
     """
     settings = settings or Settings()
     folder = Path(plan.state_dir)
+    again = (folder / state.PLAN).exists()
     try:
         application = build()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -119,19 +120,21 @@ def arm(plan: RestorePlan, settings: Settings | None = None) -> ArmedGuard:
             raise OSError("it did not answer the confirmation")
     except (OSError, ValueError, KeyError, TypeError) as error:
         ours.close()  # a guard whose proof was not confirmed ends when the channel closes
-        _forget(folder)
+        _forget(folder, again)
         raise _refused(f"it gave no proof: {error!r}; see {folder}/guard.log") from error
     except Refused:
         ours.close()
-        _forget(folder)
+        _forget(folder, again)
         raise
     finally:
         theirs.close()
     return guard
 
 
-def _forget(folder: Path) -> None:
-    """Remove the secrets of a run that was not armed."""
+def _forget(folder: Path, again: bool) -> None:
+    """Remove the secrets of a run that was not armed. A run that is armed ``again`` keeps its plan: it is the way back."""
+    if again:
+        return
     with contextlib.suppress(OSError):
         state.shred(folder)
 

@@ -85,14 +85,14 @@ def read_run(folder: Path) -> FoundRun:
         plan, trouble = state.read_plan(folder), ""
     except FileNotFoundError:
         pass
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         trouble = f"damaged: {error}"
     journal: JournalState | Missing | Corrupt
     try:
         journal = replay(read_entries(folder / "journal.sqlite"))
     except FileNotFoundError:
         journal = Missing()
-    except (OSError, ValueError, KeyError, sqlite3.Error, IllegalEntry) as error:
+    except (OSError, ValueError, KeyError, sqlite3.Error, IllegalEntry, RecursionError) as error:
         journal = Corrupt(str(error))
     return FoundRun(folder, plan, trouble, journal)
 
@@ -151,7 +151,12 @@ def recover(
     for folder in state.run_folders(root):
         if state.closed(folder) and not (folder / state.PLAN).exists():
             continue
-        done = _recover_run(folder, root, force_deadline, say, pace)
+        try:
+            done = _recover_run(folder, root, force_deadline, say, pace)
+        except Exception as error:  # noqa: BLE001 - one damaged run must not keep the others from coming back
+            why = f"this run could not be looked at: {error!r}"
+            manual = [f"look into {folder}; start production as you did before"]
+            done = RunRecovery(folder.name, "ask", why, EXIT_NOT_RESTORED, manual=manual)
         say(f"run {done.run_id}: {done.decision}: {done.why}")
         report.runs.append(done)
     if not state.run_folders(root):

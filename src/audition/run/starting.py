@@ -12,18 +12,14 @@ from pathlib import Path
 
 from audition import __version__
 from audition.errors import (
-    EXIT_GO,
-    EXIT_INCONCLUSIVE,
     EXIT_INTERNAL,
-    EXIT_NO_GO,
     EXIT_NOT_RESTORED,
     AuditionError,
-    BadInput,
     Refused,
 )
-from audition.judge.load import load_run
+from audition.judge.folder import EXIT_OF_VERDICT, judge_folder
 from audition.judge.records import RunRecord
-from audition.judge.result import Result, judge_run
+from audition.judge.result import Result
 from audition.report.mask import mask
 from audition.report.writer import write_records
 from audition.run import preparing
@@ -34,15 +30,13 @@ from audition.run.journal import Journal
 from audition.run.leg import LegMeter
 from audition.run.reporter import Reporter
 from audition.run.surroundings import Identity, World
-from audition.spike.model import Spike
 from audition.spike.parse import LoadedSpike, resolve
 from audition.swap.plan import make_plan
-from audition.wayback.files import read_json
+from audition.wayback import state
 from audition.wayback.lock import state_root
 
 REHEARSAL_PROBE_S = 20.0  # longest wait for one answer to a probe in a rehearsal
 RESOLVED = "spike.resolved.json"
-EXIT_OF_VERDICT = {"GO": EXIT_GO, "NO-GO": EXIT_NO_GO, "INCONCLUSIVE": EXIT_INCONCLUSIVE}
 
 
 @dataclass(frozen=True)
@@ -81,14 +75,15 @@ def run_spike(loaded: LoadedSpike, options: Options = Options(), on_point: OnPoi
         _window_is_open(loaded, now)
         conductor, record, secrets = _prepare(loaded, options, identity=identity, reporter=reporter, made=made, on_point=on_point)
         end = conductor.conduct()
-    except AuditionError:
+        made.over = True
+        assert made.folder is not None
+        return _finish(loaded, options, folder=made.folder, record=record, end=end, secrets=secrets)
+    except BaseException:
         made.discard()
         raise
-    finally:
+    finally:  # not earlier: a late signal must not end the process before its records are written
         if made.interrupts is not None:
             made.interrupts.uninstall()
-    assert made.folder is not None
-    return _finish(loaded, options, folder=made.folder, record=record, end=end, secrets=secrets)
 
 
 @dataclass
@@ -98,9 +93,14 @@ class _Made:
     state_dir: Path | None = None
     folder: RunFolder | None = None
     interrupts: Interrupts | None = None
+    over: bool = False
 
     def discard(self) -> None:
-        """Nothing was touched: leave no run folder and no state behind."""
+        """Nothing was touched: leave no run folder and no state behind. Where a restore plan lies, something may have been."""
+        if self.over:
+            return
+        if self.state_dir is not None and (self.state_dir / state.PLAN).exists():
+            return
         for path in (self.folder.path if self.folder else None, self.state_dir):
             if path is not None:
                 shutil.rmtree(path, ignore_errors=True)
@@ -200,28 +200,15 @@ def _finish(
         if end.restored is not None:
             report = mask(json.dumps(end.restored.to_data(), indent=1), secrets)
             write_atomically(folder.path / "restore.json", report + "\n")
-        result = judge_folder(folder.path)
-        write_records(folder.path, result[1], result[0], loaded.folder, not options.rehearsal, secrets=secrets)
+        judged, result = judge_folder(folder.path)
+        write_records(folder.path, result, judged, loaded.folder, not options.rehearsal, secrets=secrets)
     except (AuditionError, OSError) as cause:
         return Finished(_exit_code(end, None), folder.path, None, end, f"the records could not be written: {cause}")
     except Exception as cause:  # noqa: BLE001 - production is back; a fault in judging must not hide that
         where = "".join(traceback.format_exception(cause)[-3:])
         problem = f"judging failed: {cause!r}; the raw records are complete, try: audition judge {folder.path}\n{where}"
         return Finished(_exit_code(end, None), folder.path, None, end, problem)
-    return Finished(_exit_code(end, result[1]), folder.path, result[1], end)
-
-
-def judge_folder(run_dir: Path) -> tuple[Spike, Result]:
-    """The spike as it was run and its result, from the records alone. Raises BadInput when the folder is no run."""
-    run = load_run(run_dir)
-    try:
-        spike = Spike.model_validate_json((run_dir / RESOLVED).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as cause:
-        raise BadInput(f"{run_dir / RESOLVED} cannot be read, so there are no gates to judge by", seen=str(cause)[:500]) from cause
-    later = [path for path in sorted(run_dir.glob("restored-by-*.json")) if (read_json(path) or {}).get("verified") is True]
-    if later and run.record.production_back is not True:
-        run = replace(run, record=replace(run.record, production_back=True))
-    return spike, judge_run(run, spike)
+    return Finished(_exit_code(end, result), folder.path, result, end)
 
 
 def _exit_code(end: RunEnd, result: Result | None) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -34,6 +35,8 @@ from audition.wayback.plan import ArmTarget, EntryPlan, GpuPlan, RestorePlan, Si
 from audition.wayback.proctable import own_ref, redacted
 from audition.wayback.restore import RestoreReport, restore
 from audition.wayback.server import WaybackError
+
+_ENTRY_LIMIT_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,11 @@ class World:
                 next_step=f"look at its log, then try: curl {self._production.endpoint.url}/v1/models",
             )
         if len(self._greedy[1]) > 1:
-            self._reporter.warn("production's greedy answers differ from each other; any of them will count as equal afterwards")
+            text = (
+                "production's greedy answers differ from each other, so a different one afterwards is reported, not held against it"
+            )
+            self._reporter.warn(text)
+            self._meter.notes.append(("greedy-unstable", text))
         return {"identity": seen.identity, "greedy_answers": len(self._greedy[1])}
 
     def _start_production(self) -> None:
@@ -168,6 +175,9 @@ class World:
     def _make_plan(self) -> RestorePlan:
         spike, production = self._spike, self._production.target()
         body, answers, missing = self._greedy
+        greedy = spike.restore.greedy
+        if len(answers) > 1:  # an engine whose greedy answers differ by themselves cannot be held to one of them
+            greedy = "report"
         entry = None
         if spike.drain.close is not None and spike.drain.open is not None:
             entry = EntryPlan(spike.drain.close, spike.drain.open, str(self._spike_folder))
@@ -176,7 +186,7 @@ class World:
             boot_limit_s=spike.production.boot.limit,
             silence_s=spike.production.boot.silence,
             hold_s=spike.restore.hold,
-            greedy=spike.restore.greedy,
+            greedy=greedy,
             greedy_body=body,
             greedy_answers=answers,
             greedy_missing=missing,
@@ -228,6 +238,26 @@ class World:
             self._guard = arm(self._plan)
         except Refused as cause:
             raise InternalError("the guard died and no other one could be armed", seen=cause.seen) from cause
+
+    def close_entry(self) -> dict[str, Any]:
+        """Run the command that closes the entry, in the spike file's folder, where the one that opens it runs, too."""
+        command = self._spike.drain.close or []
+        try:
+            done = subprocess.run(
+                command, cwd=self._spike_folder, capture_output=True, text=True, timeout=_ENTRY_LIMIT_S, check=False,
+                stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as cause:
+            raise InternalError(
+                "the command that closes the entry could not be run", tried=shlex.join(command), seen=str(cause)
+            ) from cause
+        if done.returncode != 0:
+            raise InternalError(
+                f"the command that closes the entry failed with exit code {done.returncode}",
+                tried=shlex.join(command),
+                seen=done.stderr.strip()[-500:],
+            )
+        return {}
 
     def stop_sidecars(self) -> dict[str, Any]:
         """Stop what could restart the server in the window."""
