@@ -142,3 +142,14 @@ def test_a_failed_probe_is_certain(tmp_path: Path) -> None:
     plans = [LegPlan("v2g", canary=False, canary_detail="odd"), *(LegPlan(a, None) for a in ORDER[1:])]
     run = load_run(build_run(tmp_path, spike, plans, run={"ended": "early-end"}))
     assert "odd" in certain_failures(run, spike)[0]
+
+
+def test_a_probe_that_production_fails_too_tells_nothing(tmp_path: Path) -> None:
+    """The canary is odd for this model: no NO-GO for the candidate, but no GO either."""
+    spike = make_spike([{"probe": "canary"}])
+    plans = [LegPlan(arm, 100.0, canary=False, canary_detail="odd") for arm in ORDER]
+    result = judge_run(load_run(build_run(tmp_path, spike, plans)), spike)
+    assert result.verdict == "INCONCLUSIVE"
+    assert any("production fails the same probe" in reason for reason in result.reasons)
+    sane = [LegPlan(arm, 100.0, canary=arm == "v2g", canary_detail="odd") for arm in ORDER]
+    assert judge_run(load_run(build_run(tmp_path / "sane", spike, sane)), spike).verdict == "NO-GO"

@@ -27,7 +27,7 @@ EXPECTED: dict[str, tuple[int, str]] = {
     "stall-stream": (NO_GO, "failure_share"),
     "degenerate-text": (NO_GO, "canary"),
     "acceptance-collapse": (NO_GO, "acceptance_length"),
-    "http-5xx": (NO_GO, "failure_share"),
+    "http-5xx": (NO_GO, "500"),
     "error-in-200": (NO_GO, "failure_share"),
     "ignore-sigterm": (GO, ""),
     "orphan-worker": (GO, ""),

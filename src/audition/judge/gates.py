@@ -115,6 +115,12 @@ def probe_result(probe: str, arm: str, run: RunData, *, name: str | None = None,
         else:
             (passed if verdict[0] else failed).append((leg.index, verdict[1]))
     legs = sorted(i for i, _ in [*passed, *failed])
+    if failed and not _is_production(arm, run) and fails_on_production(probe, run):
+        why = f"{failed[0][1] or 'failed'}; production fails the same probe in every leg, so it does not tell the arms apart"
+        settle = f"Take probe {probe} out of the spike file, or find out why production fails it."
+        return GateResult(
+            name or rule, rule, "probe", "unknown", why, shadow, arm, missing=why, legs=legs, samples=len(legs), settle=settle
+        )
     if failed:
         why = "; ".join(f"leg {i}: {text or 'failed'}" for i, text in failed)
         return GateResult(name or rule, rule, "probe", "failed", why, shadow, arm, legs=legs, samples=len(legs))
@@ -126,6 +132,22 @@ def probe_result(probe: str, arm: str, run: RunData, *, name: str | None = None,
         )
     why = f"passed in {len(passed)} of {len(passed)} legs"
     return GateResult(name or rule, rule, "probe", "passed", why, shadow, arm, legs=legs, samples=len(legs))
+
+
+def _is_production(arm: str, run: RunData) -> bool:
+    roles = (leg.record.role for leg in run.legs if leg.arm == arm and not isinstance(leg.record, NoData))
+    return next(roles, "") == "production"
+
+
+def fails_on_production(probe: str, run: RunData) -> bool:
+    """Whether production itself fails a probe in every leg that made it: then a failure says nothing about another arm."""
+    seen = [
+        verdict
+        for leg in run.legs
+        if not isinstance(leg.record, NoData) and leg.record.role == "production"
+        if not isinstance(verdict := probe_of(leg, probe), NoData)
+    ]
+    return bool(seen) and not any(passed for passed, _ in seen)
 
 
 def probe_of(leg: LegData, probe: str) -> tuple[bool, str] | NoData:

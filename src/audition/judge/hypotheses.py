@@ -55,6 +55,8 @@ def settle(hypothesis: Hypothesis, run: RunData, spike: Spike) -> HypothesisResu
         excerpt = failed[0].boot.excerpt
     else:
         why = f"{len(clean)} clean boots of {arm}, {hypothesis.supported_by_clean_boots} needed"
+    if run.record.rehearsal:
+        why = f"rehearsed with simulated servers, which settles nothing; a real run would say: {why}"
     return HypothesisResult(
         hypothesis.name, hypothesis.claim, outcome, why, arm, hypothesis.refuted_by, len(clean), len(failed),
         [r.index for r in boots], digests, excerpt, text,

@@ -1,7 +1,7 @@
 """The verdict: GO, NO-GO or INCONCLUSIVE. Total and deterministic; of these rules the first that speaks decides.
 
 1. Certain NO-GO, whatever was measured: the candidate did not boot (unless the cause lies outside it), its server died while it
-   served, or its quality canary failed.
+   served, or its quality canary failed (unless production fails the same canary in every leg: then it tells nothing apart).
 2. The run ended early, all legs so far are valid, and a gate is certainly failed (see ``sequential``) -> NO-GO.
 3. The evidence is not what was planned: the run was interrupted, failed or ended early, or a leg of production or of the
    candidate is missing, cut short, garbled or void -> INCONCLUSIVE.
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from audition.judge.gates import GateResult, combine_all, probe_of, probe_result
+from audition.judge.gates import GateResult, combine_all, fails_on_production, probe_of, probe_result
 from audition.judge.load import RunData
 from audition.judge.sequential import certain_failures
 from audition.judge.validity import broken_evidence
@@ -56,7 +56,7 @@ def certain_no_go(run: RunData, spike: Spike) -> list[str]:
                     f"The candidate's server died while it served: leg {leg.index}, {record.detail or 'no detail'}{cause}."
                 )
         canary = probe_of(leg, CANARY)
-        if not isinstance(canary, NoData) and not canary[0]:
+        if not isinstance(canary, NoData) and not canary[0] and not fails_on_production(CANARY, run):
             reasons.append(f"The candidate's quality canary failed in leg {leg.index}: {canary[1] or 'no detail'}.")
     return reasons
 

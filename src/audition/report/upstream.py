@@ -18,7 +18,7 @@ from audition.report.words import REHEARSAL, day, noise_lines, number
 from audition.spike.model import Arm, Spike
 from audition.units import NoData
 
-_PATH = re.compile(r"(?<![\w:/.])(?:~|\.{1,2})?/(?:[\w.@+-]+/)*([\w.@+-]+)/?")
+_PATH = re.compile(r"(?<![\w:/.])(?:~|\.{1,2})?/(?!(?:metrics|health|version|v1/\S+)\b)(?:[\w.@+-]+/)*([\w.@+-]+)/?")
 _ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b")
 _SHOWN_FACTS = (
     ("engine_version", "vLLM"),
@@ -64,9 +64,11 @@ def private_free_document(doc: Document) -> str:
 
 
 def _method(result: Result) -> str:
-    order = ", ".join(leg.arm for leg in result.legs)
+    done = [leg for leg in result.legs if leg.outcome == "complete"]
+    order = ", ".join(leg.arm for leg in done)
+    cut = "" if len(done) == len(result.legs) else f"The run was planned with {len(result.legs)} legs and ended before that. "
     return (
-        f"Measured on {day(result.started_at)} in interleaved legs ({order}) with `audition` {result.audition_version}. "
+        f"Measured on {day(result.started_at)} in interleaved legs ({order}) with `audition` {result.audition_version}. {cut}"
         "Ratios pair each candidate leg with the production legs around it; intervals are 95 %, over legs. Tokens are counted from "
         "`usage`, not from chunks; acceptance comes from differences of the engine's counters within each leg."
     )

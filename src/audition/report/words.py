@@ -68,19 +68,26 @@ def gate_value(gate: GateResult) -> str:
     return f"{text} {gate.unit}" if gate.value is not None and gate.unit else text
 
 
+def limit(gate: GateResult) -> str:
+    """The threshold of a gate, in one cell."""
+    parts = [f"≥ {gate.at_least:g}" if gate.at_least is not None else "", f"≤ {gate.at_most:g}" if gate.at_most is not None else ""]
+    text = " and ".join(part for part in parts if part)
+    return text or {"probe": "passes", "all": "all hold", "any": "one holds"}.get(gate.kind, "")
+
+
 def gates_table(result: Result) -> Table:
     """Every gate with its parts, in the order of the spike file."""
     rows: list[list[str]] = []
 
     def add(gate: GateResult, depth: int) -> None:
         name = "  " * depth + (f"{gate.name} (shadow)" if gate.shadow else gate.name)
-        rows.append([gate.outcome, name, gate_value(gate), ", ".join(map(str, gate.legs)), str(gate.samples or "")])
+        rows.append([gate.outcome, name, limit(gate), gate_value(gate), ", ".join(map(str, gate.legs)), str(gate.samples or "")])
         for part in gate.parts:
             add(part, depth + 1)
 
     for gate in result.gates:
         add(gate, 0)
-    return Table(["outcome", "criterion", "value [95 % interval]", "legs", "samples"], rows)
+    return Table(["outcome", "criterion", "limit", "value [95 % interval]", "legs", "samples"], rows)
 
 
 def legs_table(result: Result) -> Table:
