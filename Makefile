@@ -6,11 +6,11 @@ RUNTIME := .venv/.runtime.stamp
 DEV     := .venv/.dev.stamp
 CHECKED := src tests requirements benchmarks
 
-# Extra arguments, e.g. `make test ARGS="-k window"` or `make rehearse ARGS="--fault boot_crash"`.
+# Extra arguments, e.g. `make test ARGS="-k window"` or `make rehearse ARGS="--fault boot-crash"`.
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help rehearse test check lint format types imports dev live-env docker-env lock lock-upgrade kill-matrix bench-rehearsal clean
+.PHONY: help rehearse test check lint format types imports dev live-env docker-env lock lock-upgrade kill-matrix verdicts bench-rehearsal clean
 
 help: ## List what one can do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -18,7 +18,7 @@ help: ## List what one can do here
 rehearse: $(RUNTIME) ## Set up and rehearse the reference spike (no GPU, no docker, about a minute)
 	@$(BIN)/audition rehearse mtp-k3 $(ARGS); code=$$?; case $$code in 0|3|4) ;; *) exit $$code ;; esac
 
-test: dev live-env docker-env ## Set up and run all tests (with real vLLM and real Docker where this machine allows it)
+test: dev live-env docker-env ## Set up and run all tests, real vLLM and Docker included where the machine allows it (half an hour)
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: lint types imports test ## Everything that must be green: ruff, strict types, import contract, all tests
@@ -56,6 +56,9 @@ kill-matrix: $(DEV) docker-env ## Kill everybody at every point, ROUNDS times (8
 	@PYTHONPATH=tests $(BIN)/python tests/crash/kill_matrix.py --engine process --rounds $(or $(ROUNDS),8) >> .kill-matrix.part
 	@PYTHONPATH=tests $(BIN)/python tests/crash/kill_matrix.py --engine compose --rounds $(or $(COMPOSE_ROUNDS),0) >> .kill-matrix.part
 	@mv .kill-matrix.part docs/results/kill-matrix.md
+
+verdicts: $(DEV) ## Simulate hundreds of spikes and write docs/results/verdicts.md
+	@PYTHONPATH=tests $(BIN)/python benchmarks/verdicts.py
 
 bench-rehearsal: $(DEV) ## Time the rehearsal of the reference spike and its memory; writes docs/results/rehearsal.md
 	@$(BIN)/python benchmarks/rehearsal.py > .bench.part && mv .bench.part docs/results/rehearsal.md
