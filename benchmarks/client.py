@@ -1,6 +1,6 @@
 """Measures audition's load client beside vLLM's, GuideLLM and AIPerf in one run, and writes docs/results/client.md.
 
-usage: client.py [--peers FOLDER] [--only NAME,...] [--out FILE] [--facts TEXT]
+usage: python -m benchmarks.client [--peers FOLDER] [--only NAME,...] [--out FILE] [--facts TEXT]
 
 FOLDER holds one virtual environment a peer (guidellm, aiperf); vLLM's is the one that `make live-env` makes. A peer that is not
 there is left out, and the document says so. Server and client are each bound to a core of their own. Every server is started
@@ -21,29 +21,38 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from audition.judge.records import RequestRecord, unpack_events
+from benchmarks.clients import (
+    CORES,
+    ROOT,
+    Cost,
+    Pair,
+    Tool,
+    bound,
+    pairs_aiperf,
+    pairs_audition,
+    pairs_guidellm,
+    pairs_vllm,
+    records_of,
+    run_aiperf,
+    run_audition,
+    run_bench,
+    run_guidellm,
+    run_vllm,
+)
+
+from audition.judge.records import unpack_events
 from audition.load.prompts import mark
 from audition.load.vitals import quantile
 
-ROOT = Path(__file__).resolve().parents[1]
-CLIENT_CORE, SERVER_CORE = "0", "1"
-TOKENS, FEW, MANY = 256, 32, 96  # of the slope: tokens an answer, requests in the short and the long run
-SCHEDULES = {"32 streams x 50 tok/s": (32, 20.0, 128, 1.0), "512 streams x 20 tok/s": (512, 50.0, 64, 5.0)}
+TOKENS, FEW, MANY = 256, 32, 256  # of the slope: tokens an answer, requests in the short and the long run
+SCHEDULES = {"32 streams x 50 tok/s": (32, 20.0, TOKENS, 1.0), "512 streams x 20 tok/s": (512, 50.0, 64, 5.0)}
 """Name: streams, milliseconds between tokens, tokens an answer, and the goal for the 99th percentile of both errors in ms."""
-
-Pair = tuple[float, float]
-"""Time to first token and mean time a token after it, of one request, in seconds."""
-
-
-def bound(core: str, command: Sequence[str]) -> list[str]:
-    """The command on one core."""
-    return ["taskset", "-c", core, *command]
 
 
 def free_port() -> int:
@@ -58,7 +67,7 @@ def server(command: Sequence[str], env: dict[str, str], port: int, log: Path) ->
     """A server on its core until the block ends."""
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            bound(SERVER_CORE, command), stdout=sink, stderr=sink, env={**os.environ, **env}, start_new_session=True
+            bound("server", command), stdout=sink, stderr=sink, env={**os.environ, **env}, start_new_session=True
         )
     try:
         until = time.monotonic() + 60
@@ -87,146 +96,6 @@ def simulated(work: Path, beat_ms: float) -> Iterator[tuple[str, Path]]:
     command += ["--max-num-seqs", "1024", "--max-num-batched-tokens", "1000000", "--disable-uvicorn-access-log"]
     with server(command, {"AUDITION_SIM": json.dumps(settings)}, port, work / "simulated.log"):
         yield f"http://127.0.0.1:{port}", truth
-
-
-@dataclass
-class Cost:
-    """What a command took: CPU seconds of all its processes that ended with it, wall seconds."""
-
-    cpu_s: float
-    wall_s: float
-
-
-def costs(command: Sequence[str], log: Path, env: dict[str, str] | None = None, cwd: Path | None = None) -> Cost:
-    """Run a command on the client's core. Raises SystemExit when it fails."""
-    began = time.monotonic()
-    with log.open("wb") as sink:
-        process = subprocess.Popen(
-            bound(CLIENT_CORE, command), stdout=sink, stderr=sink, env={**os.environ, **(env or {})}, cwd=cwd
-        )
-        _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise RuntimeError(f"{command[0]} ended with {process.returncode}: {log.read_text(errors='replace')[-600:]}")
-    return Cost(used.ru_utime + used.ru_stime, time.monotonic() - began)
-
-
-@dataclass(frozen=True)
-class Tool:
-    """One client. ``run``: (URL, streams, requests, tokens, folder, log) -> cost, and ``pairs``: what it measured, from that
-    folder."""
-
-    name: str
-    run: Callable[[str, int, int, int, Path], Cost]
-    pairs: Callable[[Path], list[Pair]]
-
-
-# -- the clients --------------------------------------------------------------------------------------------------------
-
-
-def run_audition(url: str, streams: int, requests: int, tokens: int, folder: Path) -> Cost:
-    """audition's client alone."""
-    script = ROOT / "benchmarks" / "one_workload.py"
-    return costs([sys.executable, str(script), url, str(streams), str(requests), str(tokens), str(folder)], folder / "out.json")
-
-
-def records_of(folder: Path) -> list[RequestRecord]:
-    """What audition's client left."""
-    return [RequestRecord.from_line(line) for line in (folder / "w.requests.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
-def pairs_audition(folder: Path) -> list[Pair]:
-    """From the request records."""
-    out = []
-    for record in records_of(folder):
-        events = [event for event in unpack_events(record.events) if event.kind]
-        later = sum(event.tokens or 0 for event in events[1:])
-        if record.outcome == "ok" and record.sent is not None:
-            out.append((events[0].at - record.sent, (events[-1].at - events[0].at) / later))
-    return out
-
-
-def run_bench(url: str, streams: int, requests: int, tokens: int, folder: Path) -> Cost:
-    """The whole command `audition bench`, statistics included."""
-    command = [sys.executable, "-m", "audition", "bench", url, "--users", str(streams), "--requests", str(requests)]
-    return costs([*command, "--max-tokens", str(tokens), "--ignore-eos", "--json", "--out", str(folder)], folder / "out.json")
-
-
-def run_vllm(url: str, streams: int, requests: int, tokens: int, folder: Path) -> Cost:
-    """`vllm bench serve`."""
-    command = [
-        str(ROOT / ".live/vllm/bin/vllm"),
-        "bench",
-        "serve",
-        "--backend",
-        "openai-chat",
-        "--endpoint",
-        "/v1/chat/completions",
-    ]
-    command += ["--base-url", url, "--model", "m", "--tokenizer", str(ROOT / ".live/models/tiny"), "--dataset-name", "random"]
-    command += ["--random-input-len", "64", "--random-output-len", str(tokens), "--ignore-eos", "--num-prompts", str(requests)]
-    command += ["--max-concurrency", str(streams), "--save-result", "--save-detailed", "--result-dir", str(folder / "result")]
-    offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
-    return costs(command, folder / "out.log", offline)
-
-
-def pairs_vllm(folder: Path) -> list[Pair]:
-    """From the detailed result."""
-    data = json.loads(next((folder / "result").glob("*.json")).read_text())
-    return [(ttft, sum(itls) / len(itls)) for ttft, itls in zip(data["ttfts"], data["itls"], strict=True) if itls]
-
-
-def prompts(folder: Path, requests: int, tokens: int) -> None:
-    """Prompt files for the two peers that read them."""
-    texts = [f"[{n:05}] Write a page about the old harbour at dawn, as seen by visitor {n}." for n in range(requests)]
-    guide = [json.dumps({"prompt": text, "output_tokens_count": tokens}) for text in texts]
-    (folder / "guidellm.jsonl").write_text("\n".join(guide) + "\n")
-    (folder / "aiperf.jsonl").write_text("\n".join(json.dumps({"text": text, "output_length": tokens}) for text in texts) + "\n")
-
-
-def run_guidellm(peers: Path) -> Callable[[str, int, int, int, Path], Cost]:
-    """GuideLLM with its one-worker setting, the cheaper and more exact of its two."""
-
-    def run(url: str, streams: int, requests: int, tokens: int, folder: Path) -> Cost:
-        prompts(folder, requests, tokens)
-        command = [str(peers / "guidellm/bin/guidellm"), "run", "--profile", f"kind=concurrent,streams={streams}"]
-        command += ["--backend", f"kind=openai_http,target={url},model=m,request_format=/v1/chat/completions"]
-        command += ["--constraint", f"kind=max_requests,count={requests}", "--data", "kind=json_file,path=guidellm.jsonl"]
-        command += ["--output", "kind=json,path=result.json", "--disable-console"]
-        return costs(command, folder / "out.log", {"GUIDELLM__MAX_WORKER_PROCESSES": "1"}, folder)
-
-    return run
-
-
-def pairs_guidellm(folder: Path) -> list[Pair]:
-    """From its JSON result."""
-    rows = json.loads((folder / "result.json").read_text())["benchmarks"][0]["requests"]
-    rows = rows["successful"] if isinstance(rows, dict) else rows
-    return [(row["time_to_first_token_ms"] / 1000, row["inter_token_latency_ms"] / 1000) for row in rows]
-
-
-def run_aiperf(peers: Path) -> Callable[[str, int, int, int, Path], Cost]:
-    """AIPerf with its defaults."""
-
-    def run(url: str, streams: int, requests: int, tokens: int, folder: Path) -> Cost:
-        prompts(folder, requests, tokens)
-        command = [str(peers / "aiperf/bin/aiperf"), "profile", "-m", "m", "--url", url, "--endpoint-type", "chat", "--streaming"]
-        command += ["--tokenizer", str(ROOT / ".live/models/tiny"), "--use-server-token-count", "--input-file", "aiperf.jsonl"]
-        command += ["--custom-dataset-type", "single_turn", "--concurrency", str(streams), "--request-count", str(requests)]
-        command += ["--no-gpu-telemetry", "--no-server-metrics", "--ui-type", "none", "--output-artifact-dir", "art"]
-        return costs(command, folder / "out.log", None, folder)
-
-    return run
-
-
-def pairs_aiperf(folder: Path) -> list[Pair]:
-    """From its exported records."""
-    out = []
-    for line in (folder / "art" / "profile_export.jsonl").read_text().splitlines():
-        metrics = json.loads(line).get("metrics", {})
-        if "time_to_first_token" in metrics and "inter_token_latency" in metrics:
-            out.append((metrics["time_to_first_token"]["value"] / 1000, metrics["inter_token_latency"]["value"] / 1000))
-    return out
 
 
 # -- measuring ----------------------------------------------------------------------------------------------------------
@@ -261,22 +130,29 @@ def measure(tool: Tool, work: Path) -> Result:
     """Cost and accuracy of one client."""
     result = Result(tool.name)
     try:
-        with simulated(work, 20.0) as (url, _):
-            few, many = (_run(tool, work, url, streams=32, requests=count, tokens=TOKENS)[0] for count in (FEW, MANY))
-        result.us_per_token = 1e6 * (many.cpu_s - few.cpu_s) / ((MANY - FEW) * TOKENS)
-        result.start_cpu_s = few.cpu_s - result.us_per_token * FEW * TOKENS / 1e6
-        for name, (streams, beat, tokens, _) in SCHEDULES.items():
-            if tool.pairs is no_pairs:
-                continue
+        first, second = SCHEDULES
+        with simulated(work, SCHEDULES[first][1]) as (url, _):
+            few, _ = _run(tool, work, url, streams=32, requests=FEW, tokens=TOKENS)
+        with simulated(work, SCHEDULES[first][1]) as (url, truth):
+            many, folder = _run(tool, work, url, streams=32, requests=MANY, tokens=TOKENS)
+            result.us_per_token = 1e6 * (many.cpu_s - few.cpu_s) / ((MANY - FEW) * TOKENS)
+            result.start_cpu_s = few.cpu_s - result.us_per_token * FEW * TOKENS / 1e6
+            if tool.pairs is not no_pairs:
+                result.errors[first] = _errors(tool.pairs(folder), truth, TOKENS)
+        if tool.pairs is not no_pairs:
+            streams, beat, tokens, _ = SCHEDULES[second]
             with simulated(work, beat) as (url, truth):
                 _, folder = _run(tool, work, url, streams=streams, requests=2 * streams, tokens=tokens)
-                seen = tool.pairs(folder)
-                true = truth_pairs(truth, tokens, len(seen))
-            errors = [apart([p[k] for p in seen], [p[k] for p in true]) for k in (0, 1)]
-            result.errors[name] = (errors[0], errors[1], len(seen))
+                result.errors[second] = _errors(tool.pairs(folder), truth, tokens)
     except (RuntimeError, OSError, ValueError, KeyError, StopIteration) as error:
         result.problem = f"{type(error).__name__}: {error}"[-400:]
     return result
+
+
+def _errors(seen: list[Pair], truth: Path, tokens: int) -> tuple[float, float, int]:
+    true = truth_pairs(truth, tokens, len(seen))
+    ttft, per_token = (apart([p[k] for p in seen], [p[k] for p in true]) for k in (0, 1))
+    return ttft, per_token, len(seen)
 
 
 def no_pairs(_folder: Path) -> list[Pair]:
@@ -369,7 +245,7 @@ def document(
 ) -> str:
     """The results page."""
     ours = results[0].us_per_token
-    lines = ["# The load client: cost and accuracy", "", f"Made by `python benchmarks/client.py`. {facts}", ""]
+    lines = ["# The load client: cost and accuracy", "", f"Made by `python -m benchmarks.client`. {facts}", ""]
     lines += [
         "## CPU",
         "",
@@ -417,9 +293,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", type=Path, default=ROOT / ".live/peers")
     parser.add_argument("--facts", default="", help="a sentence about the machine, for the document")
+    parser.add_argument("--cores", default="0,1", help="core of the client, core of the servers")
+    parser.add_argument("--also", type=Path, help="a page of another run, to be put at the end")
     parser.add_argument("--only", default="", help="names of clients, with commas")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/results/client.md")
     given = parser.parse_args()
+    CORES["client"], CORES["server"] = given.cores.split(",")
     tools = [
         Tool("audition", run_audition, pairs_audition),
         Tool("audition bench (whole command)", run_bench, no_pairs),
@@ -445,7 +324,10 @@ def main() -> None:
     facts += "Load average of the machine "
     facts += f"during the run: {min(loads):.1f} to {max(loads):.1f}; one client and its server make about 1."
     facts = f"{facts} {given.facts}".strip()
-    given.out.write_text(document(results, strictly, memory_of=room, start=start, facts=facts), encoding="utf-8")
+    page = document(results, strictly, memory_of=room, start=start, facts=facts)
+    if given.also is not None:
+        page += "\n" + given.also.read_text(encoding="utf-8").replace("# The load client: cost and accuracy", "# Another run")
+    given.out.write_text(page, encoding="utf-8")
     print(given.out.read_text())
 
 

@@ -12,7 +12,7 @@ import uvloop
 
 from audition.judge.records import RequestRecord
 from audition.load.chat import Sent, record_of
-from audition.load.client import Connection, Exchange, Target, fetch
+from audition.load.client import GATHER_FROM, Connection, Exchange, Gather, Target, fetch
 from load.scripted import CLOSE, END, HANG, HEAD, RESET, Endpoint, Step, part, scripted
 from load.sse import DONE, ROLE, chunk
 
@@ -207,3 +207,23 @@ def test_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_url_that_is_none(url: str) -> None:
     with pytest.raises(ValueError, match="http"):
         Target.of(Endpoint(url))
+
+
+def test_reads_are_gathered_only_while_many_streams_are_open() -> None:
+    async def work(others: int) -> tuple[float, str]:
+        gather = Gather()
+        gather.open = others
+        async with scripted(GOOD) as server:
+            target = Target.of(server.endpoint)
+            async with Connection(target, gather) as connection:
+                rested: list[float] = []
+                rest = gather._rest
+                gather._rest = lambda: (rested.append(1.0), rest())  # type: ignore[method-assign, assignment]
+                exchange = await connection.send(target.request("POST", "/x", b"{}"), deadline_s=5, silence_s=5)
+                await asyncio.sleep(0.01)
+        return sum(rested), exchange.outcome
+
+    assert run(work(1)) == (0, "ok")
+    rests, outcome = run(work(GATHER_FROM))
+    assert outcome == "ok"
+    assert rests >= 1

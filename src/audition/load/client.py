@@ -25,6 +25,10 @@ CONNECT_LIMIT_S = 10.0  # longest wait for a connection; within one host or site
 _RETRY_WITHIN_S = 1.0  # a kept-alive connection lost sooner than this without one byte was closed by the server while idle
 _KEPT_ERROR = 4096  # bytes of an error body that are kept
 _MAYBE_END = b"\r\n\r\n"  # how the last piece of a body in HTTP chunks ends, with or without trailers
+GATHER_S = 0.0004
+"""How long reads are gathered. A twentieth of a decode step of the fastest reference figures (7.6 ms), and under the millisecond
+within which first tokens are to be told."""
+GATHER_FROM = 8  # streams open from which on reads are gathered; a single user's times are taken at once
 _now = time.monotonic
 
 
@@ -104,6 +108,26 @@ class Target:
         return f"{method} {path} HTTP/1.1\r\n".encode("ascii") + self.head + extra.encode("ascii") + b"\r\n" + body
 
 
+class Gather:
+    """Lets the loop rest for GATHER_S after it has read, while many streams are open, so that one waking reads what several streams
+    have sent meanwhile. To be woken costs several times what reading does. Times of arrival are late by GATHER_S at most for it.
+    """
+
+    def __init__(self) -> None:
+        self.open = 0  # requests under way
+        self._planned = False
+
+    def read(self) -> None:
+        """Some stream was read."""
+        if not self._planned and self.open >= GATHER_FROM:
+            self._planned = True
+            asyncio.get_running_loop().call_soon(self._rest)
+
+    def _rest(self) -> None:
+        self._planned = False
+        time.sleep(GATHER_S)
+
+
 class _Wire(asyncio.Protocol):
     """One connection. ``begin`` starts an exchange; the future it returns is done when the exchange has ended.
 
@@ -111,7 +135,8 @@ class _Wire(asyncio.Protocol):
     when its last bytes could be the end of a response, so that it costs nothing for each token.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gather: Gather | None = None) -> None:
+        self.gather = gather
         self.transport: asyncio.Transport | None = None
         self.lost = False
         self.used = False
@@ -143,6 +168,8 @@ class _Wire(asyncio.Protocol):
         body.ends.append(body.base + len(raw))
         if not body.chunked or raw.endswith(_MAYBE_END):
             self.settle()
+        if self.gather is not None:
+            self.gather.read()
 
     def eof_received(self) -> bool:
         return False
@@ -288,8 +315,8 @@ class _Wire(asyncio.Protocol):
 class Connection:
     """A user's connection: opened when needed, kept alive between requests. Use as ``async with``."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
+    def __init__(self, target: Target, gather: Gather | None = None) -> None:
+        self.target, self.gather = target, gather
         self._wire: _Wire | None = None
 
     async def __aenter__(self) -> Connection:
@@ -359,7 +386,9 @@ class Connection:
         name = target.host if target.tls is not None else None
         try:
             async with asyncio.timeout(limit_s):
-                _, wire = await loop.create_connection(_Wire, target.host, target.port, ssl=target.tls, server_hostname=name)
+                _, wire = await loop.create_connection(
+                    lambda: _Wire(self.gather), target.host, target.port, ssl=target.tls, server_hostname=name
+                )
         except TimeoutError:
             return _not_connected("refused", f"no connection to {target.host}:{target.port} within {limit_s:.0f} s")
         except ssl.SSLError as error:

@@ -18,7 +18,7 @@ from typing import Literal
 from audition.judge.records import RequestRecord
 from audition.load.arrivals import ClosedLoop, OpenLoop
 from audition.load.chat import CHAT_PATH, Sent, record_of, request_body
-from audition.load.client import Connection, Endpoint, Exchange, Target
+from audition.load.client import Connection, Endpoint, Exchange, Gather, Target
 from audition.load.prompts import PromptOrder, mark, salt, salted_messages
 from audition.load.scan import BodyReader, Templates
 from audition.load.vitals import EngineWatch
@@ -64,6 +64,7 @@ class Round:
     stalled_in_a_row: int = 0
     _waiting: deque[Sent] = field(default_factory=deque)
     _held: int = 0
+    _gather: Gather = field(default_factory=Gather)
     _templates: Templates = field(default_factory=Templates)
     _connections: list[Connection] = field(default_factory=list)
     _free: list[Connection] = field(default_factory=list)
@@ -76,7 +77,7 @@ class Round:
     async def open(self) -> None:
         """Connect ahead of the start."""
         many = self.pacer.users if isinstance(self.pacer, ClosedLoop) else _READY_CONNECTIONS
-        self._connections = [Connection(self._target) for _ in range(many)]
+        self._connections = [Connection(self._target, self._gather) for _ in range(many)]
         self._free = list(self._connections)
         await asyncio.gather(*(connection.open() for connection in self._connections))
 
@@ -163,7 +164,7 @@ class Round:
         if self._free:
             connection = self._free.pop()
         else:
-            connection = Connection(self._target)
+            connection = Connection(self._target, self._gather)
             self._connections.append(connection)
         exchange, _ = await self._one(index, 0, connection, scheduled)
         self._free.append(connection)
@@ -177,7 +178,11 @@ class Round:
         messages = salted_messages(prompt, salt(task.leg_salt, workload.name, task.phase, index))
         body = request_body(workload, task.endpoint.model, messages, continuous=task.continuous, tools=prompt.tools)
         request = self._target.request("POST", CHAT_PATH, body, f"{self._prefix}-{index}")
-        exchange = await connection.send(request, deadline_s=workload.deadline, silence_s=workload.silence)
+        self._gather.open += 1
+        try:
+            exchange = await connection.send(request, deadline_s=workload.deadline, silence_s=workload.silence)
+        finally:
+            self._gather.open -= 1
         return exchange, self._keep(Sent(index, user, prompt.id, scheduled, exchange, self._templates))
 
     # -- storing and reading --------------------------------------------------------------------------------------------

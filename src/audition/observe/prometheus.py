@@ -112,8 +112,9 @@ def read_snapshot(text: str) -> Snapshot:
     """One reading in normal form. Metrics that are not vLLM's are left out, but for the start time of the process."""
     snapshot = Snapshot()
     started: float | None = None
-    seen = {sample.name.removeprefix("vllm:").removesuffix("_total") for sample in samples(text)}
-    for sample in samples(text):
+    rows = list(samples("\n".join(line for line in text.splitlines() if "_bucket{" not in line)))  # most lines, and never kept
+    seen = {sample.name.removeprefix("vllm:").removesuffix("_total") for sample in rows}
+    for sample in rows:
         if sample.name == "process_start_time_seconds":
             started = sample.value
         if not sample.name.startswith("vllm:") or math.isnan(sample.value):
