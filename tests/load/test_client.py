@@ -222,7 +222,7 @@ def test_reads_are_gathered_only_while_many_streams_are_open(others: int, gather
     async def work() -> tuple[int, str]:
         gather = Counting()
         gather.open = others
-        async with scripted(GOOD) as server:
+        async with scripted([*GOOD[:2], 0.05, *GOOD[2:]]) as server:
             target = Target.of(server.endpoint)
             async with Connection(target, gather) as connection:
                 exchange = await connection.send(target.request("POST", "/x", b"{}"), deadline_s=5, silence_s=5)
