@@ -1,6 +1,6 @@
 #!/bin/bash
 # start.sh: on the GPU machine, beside spike.yaml, with audition on the PATH or named by AUDITION. Writes the model folder, watches the GPU, runs the spike.
-# Leaves run.log (with times), rc, gpu.csv and the run folder under _iteration_log/. Survives the end of the session that starts it.
+# Leaves run.log (with times), rc, gpu.csv and the run folder under _iteration_log/. Start it with setsid, and it outlives the terminal.
 set -u
 cd "$(dirname "$0")" || exit 1
 python3 make_shape.py /tmp/shape
