@@ -319,6 +319,9 @@ class Conductor:
             self._write_quietly(step, {"error": str(cause)})
             raise
         self._point(step, "after-effect")
+        if step.kind is StepKind.SNAPSHOT and "boot_seconds" in data and step.arm is not None:
+            boot_id = self._engines[step.arm].boot_id()
+            self._boots[step.arm] = BootRecord("booted", boot_id, float(data["boot_seconds"]), clean=True)
         if step.kind is StepKind.TAKE_LOCK:
             self._journal = self._open_journal()
             self._write(step, "intent")

@@ -122,9 +122,10 @@ class World:
 
     def snapshot(self) -> dict[str, Any]:
         """See that production runs (or start it, if the spike says so) and record a greedy answer. Raises Refused."""
+        booted: dict[str, Any] = {}
         seen = self._production.observe()
         if seen.state == "absent" and self._spike.restore.if_not_running == "start":
-            self._start_production()
+            booted = {"boot_seconds": self._start_production()}
             seen = self._production.observe()
         if seen.state != "running":
             hint = "start production first, or set `restore.if_not_running: start`" if seen.state == "absent" else "audition status"
@@ -149,9 +150,10 @@ class World:
             )
             self._reporter.warn(text)
             self._meter.notes.append(("greedy-unstable", text))
-        return {"identity": seen.identity, "greedy_answers": len(self._greedy[1])}
+        return {"identity": seen.identity, "greedy_answers": len(self._greedy[1]), **booted}
 
-    def _start_production(self) -> None:
+    def _start_production(self) -> float:
+        """Start production and wait until it works; the seconds that took. Raises Refused, with nothing left running."""
         self._reporter.say(f"production ({self._production.arm}) does not run: starting it, as the spike file says")
         self._production.start()
         outcome = self._production.wait_ready(lambda: False, lambda _line: None)
@@ -162,6 +164,7 @@ class World:
                 seen=outcome.excerpt[-1500:],
                 production="not running, as before",
             )
+        return outcome.seconds
 
     def arm_guard(self) -> dict[str, Any]:
         """Write the restore plan, arm the guard, prove it armed. Raises Refused."""
