@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,4 +145,74 @@ def test_a_production_that_is_killed_and_comes_back_is_another_boot(world: World
     ProcessServer(engine.target()).stop(3)
     ProcessServer(engine.target()).start()
     assert not engine.alive()
+    assert engine.stop().proved
+
+
+TITLED = """
+import ctypes, runpy, sys
+part = open("/proc/self/stat").read().rpartition(")")[2].split()
+first, last, env_first, env_last = map(int, part[45:49])
+what, *rest = sys.argv[1:]
+if "title" in what:
+    ctypes.memmove(first, b"VLLM::APIServer".ljust(last - first, b"\\0"), last - first)
+if "env" in what:
+    ctypes.memset(env_first, 0, env_last - env_first)
+sys.argv = rest
+runpy.run_path(rest[0], run_name="__main__")
+"""
+"""Writes over its command line or its environment as setproctitle does, then becomes the tiny engine."""
+
+
+def titled(world: World, what: str, **engine: object) -> tuple[list[str], Arm]:
+    """A server that overwrites ``what``, running in the world's folder, and the arm that declares its command."""
+    script = world.folder / "titled.py"
+    script.write_text(TITLED)
+    command = [sys.executable, str(script), what, ENGINE, "--port", str(world.port)]
+    child = subprocess.Popen(command, cwd=world.folder, env=environment(), start_new_session=True, stdout=subprocess.DEVNULL)
+    world.strangers.append(child)
+    wait_until(lambda: port_answers(world.port))
+    return command, arm_of(world, **{"command": command, **engine})
+
+
+def levels(engine: ProcessEngine, word: str) -> list[str]:
+    return [finding.level for finding in engine.preflight() if word in finding.text]
+
+
+def test_a_command_line_that_was_overwritten_needs_the_declared_one(world: World) -> None:
+    command, arm = titled(world, "title")
+    engine = engine_of(world, arm)
+    assert levels(engine, "overwritten its command line") == ["warning"]
+    assert engine.observe().state == "running"
+    server = ProcessServer(engine.target(), adopt=True)
+    assert server.differences() == []
+    assert engine.target().process.argv == command  # type: ignore[union-attr]
+    assert engine.stop().proved
+    engine.start()
+    assert engine.wait_ready(lambda: False, lambda line: None).kind == "ready"
+    assert ProcessServer(engine.target(), adopt=True).differences() == []
+    assert engine.stop().proved
+
+
+def test_a_command_line_that_was_overwritten_and_is_declared_otherwise(world: World) -> None:
+    _, arm = titled(world, "title")
+    script = world.folder / "start.sh"
+    script.write_text("#!/bin/sh\nexec something\n")
+    script.chmod(0o755)
+    for other in ({"command": [str(script)]}, {"command": ["/no/such/program"]}, {"cwd": "/"}):
+        engine = engine_of(world, arm_of(world, **{**arm.engine.model_dump(include={"command", "cwd"}), **other}))
+        assert levels(engine, "overwritten its command line") == ["blocking"], other
+        assert engine.observe().state == "foreign"
+        assert not engine.stop().killed
+    assert port_answers(world.port)
+
+
+def test_an_environment_that_was_overwritten_must_be_declared(world: World) -> None:
+    _, arm = titled(world, "env")
+    assert levels(engine_of(world, arm), "environment cannot be read") == ["blocking"]
+    assert engine_of(world, arm).observe().state == "foreign"
+    declared = arm_of(world, command=arm.engine.command, env={"SECRET_KEY": "hush-hush"})  # type: ignore[union-attr]
+    engine = engine_of(world, declared)
+    assert levels(engine, "environment cannot be read") == ["warning"]
+    assert engine.observe().state == "running"
+    assert ProcessServer(engine.target(), adopt=True).differences() == []
     assert engine.stop().proved

@@ -25,6 +25,7 @@ from audition.wayback.found import Found, find
 from audition.wayback.plan import ArmTarget, EndpointPlan, ProcessTarget
 from audition.wayback.procs import ProcessServer, resolve_executable
 from audition.wayback.proctable import TOKEN, describe, listeners, redacted
+from audition.wayback.repeatable import Doubt, command_doubts, running_file
 from audition.wayback.server import WaybackError
 
 EXCERPT_LINES = 40
@@ -120,17 +121,18 @@ class ProcessEngine:
 
     def _keep(self, found: Found) -> None:
         """Make what was found on the port the target of this engine, if it is production and can be started again."""
-        if found.root is None or any(doubt.level == "blocking" for doubt in found.doubts) or self._why_foreign():
+        doubts = [*found.doubts, *self._gaps(found)]
+        if found.root is None or any(doubt.level == "blocking" for doubt in doubts) or self._why_foreign():
             return
         self._found = found
         declared = self._server.target
         env = found.env if found.env is not None else self._declared.env
         process = replace(
             declared,
-            argv=found.argv or declared.argv,
+            argv=declared.argv if found.retitled else found.argv,
             env={name: value for name, value in env.items() if name != TOKEN},
             cwd=found.cwd,
-            executable=found.executable,
+            executable=(resolve_executable(declared) or "") if found.retitled else found.executable,
             log_file=found.log_file or declared.log_file,
             running=found.root,
             members=found.members,
@@ -143,6 +145,41 @@ class ProcessEngine:
         self._server = ProcessServer(self._target_of(process), adopt=True)
         self._boot = self._server.view().boot_id
         self._log_start = self._server.log_size()
+
+    def _gaps(self, found: Found) -> list[Doubt]:
+        """What could not be seen of a running production, and whether the spike file can stand in for it."""
+        if found.root is None:
+            return []
+        doubts = []
+        if found.retitled:
+            doubts += self._declared_instead(found)
+        if found.env is None:
+            assert isinstance(self._arm.engine, ProcessSpec)
+            text = "production's environment cannot be read (it has overwritten it)"
+            if self._arm.engine.env or self._arm.engine.env_files:
+                text += "; it is restored with the declared one"
+                doubts.append(Doubt("warning", text, "check `env` and `env_files` of the production arm"))
+            else:
+                text += ", and the spike declares none: it could not be started again as it runs"
+                doubts.append(Doubt("blocking", text, "declare all its variables with `env` or `env_files` of the production arm"))
+        return doubts
+
+    def _declared_instead(self, found: Found) -> list[Doubt]:
+        """Whether the declared command may stand in for one that production has written a title over."""
+        assert found.root is not None
+        said = self._server.target
+        program = resolve_executable(said)
+        search = (found.env or said.env).get("PATH", os.defpath)
+        text = f"production has overwritten its command line (it shows {redacted(found.argv)[:1]!r})"
+        step = "declare the exact `command` and `cwd` that production was started with, or start it without a process title"
+        if program is None or running_file(program, search) != os.path.realpath(found.executable):
+            text += f", and the declared command {said.argv[0]!r} is another program than the running {found.executable}"
+        elif os.path.realpath(said.cwd) != os.path.realpath(found.cwd):
+            text += f", and the declared working folder {said.cwd} is not its {found.cwd}"
+        else:
+            warning = Doubt("warning", f"{text}; it is restored with the declared command", "check `command` of the production arm")
+            return [warning, *command_doubts(found.root.pid, said.argv, found.env or said.env, found.cwd)]
+        return [Doubt("blocking", text, step)]
 
     def _why_foreign(self) -> str:
         """Why what answers on the port is not this arm; "" when it is."""
@@ -190,7 +227,7 @@ class ProcessEngine:
 
     def _production_findings(self) -> list[Finding]:
         found = find(self._port)
-        findings = [Finding(doubt.level, doubt.text, doubt.next_step) for doubt in found.doubts]
+        findings = [Finding(doubt.level, doubt.text, doubt.next_step) for doubt in [*found.doubts, *self._gaps(found)]]
         if found.root is None:
             return findings or [
                 Finding("warning", f"production does not run: nothing listens on port {self._port}", "start production")
@@ -198,10 +235,7 @@ class ProcessEngine:
         foreign = self._why_foreign()
         if foreign:
             return [*findings, Finding("blocking", foreign, "correct `endpoint`, or start production")]
-        if found.env is None:
-            text = "production's environment cannot be read (it has overwritten it); it will be restored with the declared one"
-            findings.append(Finding("warning", text, "check `env` and `env_files` of the production arm"))
-        if not _same_command(found.argv, self._declared.argv, found.executable):
+        if not found.retitled and not _same_command(found.argv, self._declared.argv, found.executable):
             seen, said = redacted(found.argv), redacted(self._declared.argv)
             text = f"production runs as {seen!r}; that is what is measured and restored, not the declared {said!r}"
             findings.append(Finding("warning", text, "correct `command` of the production arm"))

@@ -5,11 +5,12 @@ Only looks. What would make a restart differ from the original, or a stop hit st
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from audition.wayback.plan import ProcessRef, ProcessTarget
 from audition.wayback.proctable import (
@@ -24,26 +25,30 @@ from audition.wayback.proctable import (
     own_lineage,
     ref_of,
     scan,
+    status_field,
 )
+from audition.wayback.repeatable import Doubt, command_doubts, origin_doubts, rewritten, session_doubts, user_doubts
 
-LIMITS = (
-    "RLIMIT_NOFILE", "RLIMIT_MEMLOCK", "RLIMIT_NPROC", "RLIMIT_STACK", "RLIMIT_CORE", "RLIMIT_AS", "RLIMIT_DATA", "RLIMIT_FSIZE",
-    "RLIMIT_CPU", "RLIMIT_NICE", "RLIMIT_RTPRIO", "RLIMIT_RTTIME", "RLIMIT_SIGPENDING", "RLIMIT_MSGQUEUE",
-)  # fmt: skip
+LIMITS = {
+    "Max cpu time": "RLIMIT_CPU", "Max file size": "RLIMIT_FSIZE", "Max data size": "RLIMIT_DATA", "Max stack size": "RLIMIT_STACK",
+    "Max core file size": "RLIMIT_CORE", "Max processes": "RLIMIT_NPROC", "Max open files": "RLIMIT_NOFILE",
+    "Max locked memory": "RLIMIT_MEMLOCK", "Max address space": "RLIMIT_AS", "Max pending signals": "RLIMIT_SIGPENDING",
+    "Max msgqueue size": "RLIMIT_MSGQUEUE", "Max nice priority": "RLIMIT_NICE", "Max realtime priority": "RLIMIT_RTPRIO",
+    "Max realtime timeout": "RLIMIT_RTTIME",
+}  # fmt: skip
+"""Rows of /proc/PID/limits, which shows them for processes of every user and group (prlimit does not)."""
+CAP_SYS_NICE, CAP_SYS_RESOURCE = 23, 24  # include/uapi/linux/capability.h
 
-
-@dataclass(frozen=True)
-class Doubt:
-    """Something about a found production. ``blocking`` ones forbid to stop it."""
-
-    level: Literal["warning", "blocking"]
-    text: str
-    next_step: str = ""
+__all__ = ["Doubt", "Found", "find", "same_server"]
 
 
 @dataclass(frozen=True)
 class Found:
-    """What listens on the port. ``root`` None: nothing does, or it cannot be looked at. ``env`` None: unreadable or overwritten."""
+    """What listens on the port. ``root`` None: nothing does, or it cannot be looked at. ``env`` None: unreadable or overwritten.
+
+    ``retitled``: ``argv`` is a title that was written over the command line; what it was started with is not known. ``limits``
+    holds resource limits (RLIMIT_*) and the settings that ``launch`` knows: nice, affinity, oom_score_adj, no_new_privs.
+    """
 
     root: ProcessRef | None
     argv: list[str] = field(default_factory=list)
@@ -58,6 +63,7 @@ class Found:
     umask: int | None = None
     limits: dict[str, list[int]] = field(default_factory=dict)
     doubts: list[Doubt] = field(default_factory=list)
+    retitled: bool = False
 
 
 def root_of(pid: int, table: Mapping[int, Proc], never: frozenset[int]) -> int:
@@ -136,7 +142,10 @@ def _describe_root(root: int, holders: list[int], port: int, table: Mapping[int,
     doubts = _doubts(root, holders, port, table)
     ref = ref_of(table[root])
     argv, env, cwd = command_line(root), environment(root), link(root, "cwd")
-    exe, log = link(root, "exe"), link(root, "fd/1")
+    exe = link(root, "exe")
+    retitled = rewritten(argv, exe)
+    if not retitled:
+        doubts += command_doubts(root, argv, env or {}, cwd)
     if exe.endswith(" (deleted)"):
         text = f"the executable of production was replaced or removed since it started: {exe}"
         doubts.append(Doubt("blocking", text, "restart production with the present files first"))
@@ -144,21 +153,26 @@ def _describe_root(root: int, holders: list[int], port: int, table: Mapping[int,
         doubts.append(
             Doubt("blocking", f"the working folder of production is gone: {cwd or 'unreadable'}", "restart production first")
         )
-    if not os.path.isfile(log):
-        text = (
-            f"production writes its output to {log or 'an unreadable place'}, which a restart cannot reopen; it will go to a file"
-        )
-        doubts.append(Doubt("warning", text))
-        log = ""
+    log, unsure = _output(root)
+    doubts += unsure
     who = credentials(root)
     if who is None:
         doubts.append(Doubt("blocking", "the user of production's process cannot be read", "run audition as root"))
     elif who[0] != os.geteuid() and os.geteuid() != 0:
         text = f"production runs as user {who[0]}, audition as user {os.geteuid()}"
         doubts.append(Doubt("blocking", text, "run audition as production's user, or as root"))
+    elif os.geteuid() != 0 and (who[1] != os.getegid() or set(who[2]) - {who[1]} != set(os.getgroups()) - {who[1]}):
+        seen, own = [who[1], *who[2]], [os.getegid(), *os.getgroups()]
+        text = f"production runs with the groups {seen}, audition with {own}, and cannot set them"
+        doubts.append(Doubt("blocking", text, "run audition with the same groups, or as root"))
+    if who is not None:
+        doubts += user_doubts(table[root], who[0], [] if retitled else argv, env or {}, cwd, port=port)
     uid, gid, groups, umask = who or (None, None, [], None)
     parts = [ref_of(table[pid], ref.boot_id) for pid in sorted(below(root, table))]
-    found = Found(ref, argv, env, cwd, _executable(argv, env, cwd, exe), log, parts, uid, gid, groups, umask, _limits(root), doubts)
+    limits = _limits(root)
+    doubts += _limit_doubts(limits)
+    executable = exe if retitled else _executable(argv, env, cwd, exe)
+    found = Found(ref, argv, env, cwd, executable, log, parts, uid, gid, groups, umask, limits, doubts, retitled)
     if not is_alive(ref):
         return Found(None, doubts=[Doubt("blocking", "production ended while it was looked at", "look again")])
     return found
@@ -171,6 +185,8 @@ def _doubts(root: int, holders: list[int], port: int, table: Mapping[int, Proc])
         names = "; ".join(describe(pid) for pid in sorted(others)[:5])
         text = f"the process that holds port {port} shares its parent {describe(root)} with others that a stop would hit: {names}"
         doubts.append(Doubt("blocking", text, "start production on its own, e.g. with setsid"))
+    doubts += session_doubts(root, below(root, table), table, own_lineage())
+    doubts += origin_doubts(table[root], table, own_lineage())
     for space in ("mnt", "pid", "net"):
         if link(root, f"ns/{space}") != link(os.getpid(), f"ns/{space}"):
             text = f"production runs in another {space} namespace (a container)"
@@ -202,6 +218,33 @@ def _unit_with_main(pid: int) -> str:
     return unit if answer.stdout.strip() == str(pid) else ""
 
 
+def _output(pid: int) -> tuple[str, list[Doubt]]:
+    """The file or device that a restart opens for the output, "" when there is none that can be opened again, and what differs
+    then."""
+    places = [link(pid, f"fd/{number}") for number in (1, 2)]
+    files = [place for place in places if os.path.isfile(place)]
+    devices = [place for place in places if is_device(place)]
+    chosen = places[0] if places[0] in files else next(iter(files + devices), "")
+    texts = [
+        f"production writes its {name} to {place or 'an unreadable place'}, which a restart does not open again; it will go to "
+        + (chosen or "a file")
+        for name, place in zip(("output", "errors"), places, strict=True)
+        if place != chosen
+    ]
+    return chosen, [Doubt("warning", text) for text in texts]
+
+
+def is_device(path: str) -> bool:
+    """Whether the path is a character device that anybody may open again (/dev/null and the like); terminals are not, they go
+    away."""
+    try:
+        info = os.stat(path)
+    except OSError:
+        return False
+    folder, name = os.path.split(path)
+    return stat.S_ISCHR(info.st_mode) and folder == "/dev" and not name.startswith(("tty", "console"))
+
+
 def _executable(argv: list[str], env: dict[str, str] | None, cwd: str, exe: str) -> str:
     """``argv[0]`` as a path when it leads to the running file (a virtual environment is told by that path), else the file
     itself."""
@@ -217,10 +260,36 @@ def _executable(argv: list[str], env: dict[str, str] | None, cwd: str, exe: str)
 
 
 def _limits(pid: int) -> dict[str, list[int]]:
-    limits = {}
-    for name in LIMITS:
-        try:
-            limits[name] = list(resource.prlimit(pid, getattr(resource, name)))
-        except (OSError, ValueError):
-            continue
+    limits: dict[str, list[int]] = {}
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/limits", encoding="ascii") as file:
+        for line in file:
+            name = LIMITS.get(line[:25].strip())
+            if name:
+                limits[name] = [resource.RLIM_INFINITY if word == "unlimited" else int(word) for word in line[25:].split()[:2]]
+    with contextlib.suppress(OSError):
+        limits["nice"] = [os.getpriority(os.PRIO_PROCESS, pid)]
+    with contextlib.suppress(OSError):
+        limits["affinity"] = sorted(os.sched_getaffinity(pid))
+    with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/oom_score_adj", encoding="ascii") as file:
+        limits["oom_score_adj"] = [int(file.read())]
+    if status_field(pid, "NoNewPrivs") == "1":
+        limits["no_new_privs"] = [1]
     return limits
+
+
+def _limit_doubts(limits: dict[str, list[int]]) -> list[Doubt]:
+    """What of the limits and the priority this process has not the right to set."""
+    rights = int(status_field(os.getpid(), "CapEff") or "0", 16)
+    above = []
+    for name in LIMITS.values() if not rights >> CAP_SYS_RESOURCE & 1 else ():
+        hard = resource.getrlimit(getattr(resource, name))[1]
+        soft = limits.get(name, [0])[0]
+        if hard != resource.RLIM_INFINITY and (soft == resource.RLIM_INFINITY or soft > hard):
+            above.append(f"{name} {'unlimited' if soft == resource.RLIM_INFINITY else soft} (at most {hard})")
+    nice = limits.get("nice", [0])[0]
+    if nice < os.getpriority(os.PRIO_PROCESS, 0) and not rights >> CAP_SYS_NICE & 1:
+        above.append(f"nice {nice}")
+    if not above:
+        return []
+    text = f"production runs with settings that audition may not give it: {', '.join(above)}"
+    return [Doubt("blocking", text, "raise the limits of audition's own shell (ulimit, nice) to those of production")]

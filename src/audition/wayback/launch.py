@@ -2,23 +2,28 @@
 
 Reads a JSON specification from standard input, writes the identity file (pid, start time, boot id) durably, makes sure that its
 parent still lives, and only then turns into the server by exec. So there is never a server without an identity on disk, and a
-launch whose launcher died with its parent never becomes a server that nobody knows. FD: a pipe to the parent; "exec" or one line
-about a failure.
+launch whose launcher died with its parent never becomes a server that nobody knows. The exception is a specification with
+``last_resort`` (production) when no place can be written: that server is told by AUDITION_UNRECORDED=PID in its environment.
+
+FD: a pipe to the parent; "exec" (with a note when there is no identity on disk) or one line about a failure.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import resource
 import signal
+import socket
 import sys
 import time
 from typing import Any, NoReturn
 
 LOCK_WAIT_S = 30.0
+PR_SET_NO_NEW_PRIVS = 38  # include/uapi/linux/prctl.h
 
 
 def _alive(identity: dict[str, Any], boot_id: str) -> bool:
@@ -45,8 +50,18 @@ def _earlier(paths: list[str], boot_id: str) -> int | None:
     return None
 
 
-def _lock(paths: list[str]) -> bool:
-    """Hold the launch lock until exec or death, in the first place where a file can be opened."""
+def _unrecorded(token: str) -> int | None:
+    """Pid of a server launched earlier as a last resort, without an identity on disk, that still lives."""
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
+            items = file.read().split(b"\0")
+            if f"AUDITION_UNRECORDED={name}".encode() in items and f"AUDITION_TOKEN={token}".encode() in items:
+                return int(name)
+    return None
+
+
+def _lock(paths: list[str], last_resort: bool) -> bool:
+    """Hold the launch lock until exec or death, in the first place where a file can be opened; as a last resort in memory."""
     for path in paths:
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -62,6 +77,22 @@ def _lock(paths: list[str]) -> bool:
             else:
                 return True
         return False
+    return last_resort and _lock_in_memory(paths[0])
+
+
+def _lock_in_memory(path: str) -> bool:
+    """A lock that needs no disk: an abstract socket address, free again after exec or death."""
+    holder = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    name = "\0audition-launch-" + hashlib.sha256(os.fsencode(path)).hexdigest()
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while time.monotonic() < deadline:
+        try:
+            holder.bind(name)
+        except OSError:
+            time.sleep(0.02)
+        else:
+            holder.detach()
+            return True
     return False
 
 
@@ -110,11 +141,39 @@ def _open_log(paths: list[str]) -> int:
     for path in paths:
         with contextlib.suppress(OSError):
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOCTTY, 0o640)
     return os.open(os.devnull, os.O_WRONLY)
 
 
-def _become(spec: dict[str, Any], report: int) -> NoReturn:
+def _set_limits(limits: dict[str, list[int]]) -> None:
+    """Resource limits, niceness, processors and the out-of-memory score, as far as the rights suffice (raising needs root)."""
+    for name, values in limits.items():
+        with contextlib.suppress(OSError, ValueError):
+            if name.startswith("RLIMIT_"):
+                resource.setrlimit(getattr(resource, name), (values[0], values[1]))
+            elif name == "nice":
+                os.setpriority(os.PRIO_PROCESS, 0, values[0])
+            elif name == "affinity":
+                os.sched_setaffinity(0, values)
+            elif name == "oom_score_adj":
+                with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+                    file.write(str(values[0]))
+
+
+def _set_user(uid: int | None, gid: int | None, groups: list[int]) -> None:
+    """User, group and further groups exactly as given. Raises OSError when that is not allowed and they differ."""
+    if uid is None or gid is None:
+        return
+    exact = sorted(os.getgroups()) == sorted(groups)
+    if not exact and (os.geteuid() == 0 or {os.getegid(), *os.getgroups()} != {gid, *groups}):
+        os.setgroups(groups)
+    if os.getresgid() != (gid, gid, gid):
+        os.setresgid(gid, gid, gid)
+    if os.getresuid() != (uid, uid, uid):
+        os.setresuid(uid, uid, uid)
+
+
+def _become(spec: dict[str, Any], report: int, note: str = "") -> NoReturn:
     log = _open_log(spec["log_files"])
     os.chdir(spec["cwd"])
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -125,19 +184,18 @@ def _become(spec: dict[str, Any], report: int) -> NoReturn:
         if int(name) > 2:
             with contextlib.suppress(OSError):
                 os.set_inheritable(int(name), False)
-    for name, (soft, hard) in spec["limits"].items():
-        with contextlib.suppress(OSError, ValueError):  # raising a hard limit needs root
-            resource.setrlimit(getattr(resource, name), (soft, hard))
+    _set_limits(spec["limits"])
     for number in signal.valid_signals():
         with contextlib.suppress(OSError, ValueError):
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     os.umask(spec["umask"] if spec["umask"] is not None else 0o022)
-    if spec["uid"] is not None and spec["uid"] != os.geteuid():
-        os.setgroups(spec["groups"])
-        os.setgid(spec["gid"])
-        os.setuid(spec["uid"])
-    os.write(report, b"exec\n")
+    _set_user(spec["uid"], spec["gid"], spec["groups"])
+    if spec["limits"].get("no_new_privs"):
+        import ctypes  # noqa: PLC0415 - only where it is needed
+
+        ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    os.write(report, f"exec {note}".strip().encode() + b"\n")
     os.execve(spec["executable"], spec["argv"], spec["env"])
 
 
@@ -147,21 +205,24 @@ def main() -> int:
     spec = json.load(sys.stdin)
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         boot_id = file.read().strip()
-    if not _lock(spec["identity_files"]):
+    if not _lock(spec["identity_files"], spec["last_resort"]):
         os.write(report, b"failed another launch of this server is under way, or its folder cannot be written\n")
         return 125
-    earlier = _earlier(spec["identity_files"], boot_id)
+    token = spec["env"].get("AUDITION_TOKEN", "")
+    earlier = _earlier(spec["identity_files"], boot_id) or (_unrecorded(token) if spec["last_resort"] and token else None)
     if earlier is not None:
         os.write(report, f"running {earlier}\n".encode())
         return 0
     trouble = _identify(spec, boot_id)
-    if trouble:
+    if trouble and spec["last_resort"]:  # better a production that only its environment identifies than none
+        spec["env"]["AUDITION_UNRECORDED"] = str(os.getpid())
+    elif trouble:
         os.write(report, f"failed {trouble}\n".encode())
         return 125
     if os.getppid() != spec["parent"]:  # after the identity is on disk: a parent that dies later leaves a server that is known
         return 125
     try:
-        _become(spec, report)
+        _become(spec, report, trouble.replace("\n", " "))
     except OSError as error:
         os.write(report, f"failed {error}\n".encode())
         return 127

@@ -16,7 +16,8 @@ from audition.wayback.proctable import Proc
 class Marks:
     """What proves that a process belongs to a server.
 
-    ``leaders``: identities of processes that were started (or found) as the server itself. ``known``: further identities once
+    ``leaders``: identities of processes that audition started as the server itself, each in a session made for it. ``observed``:
+    those that somebody else started as the server; their session may hold strangers. ``known``: further identities once
     proved to belong. ``token``: this arm's AUDITION_TOKEN ("" for none). ``logs``: (device, inode) of the server's log files.
     """
 
@@ -24,6 +25,7 @@ class Marks:
     known: frozenset[ProcessRef] = frozenset()
     token: str = ""
     logs: frozenset[tuple[int, int]] = frozenset()
+    observed: tuple[ProcessRef, ...] = ()
 
 
 def members(table: Mapping[int, Proc], marks: Marks, boot_id: str, never: frozenset[int]) -> list[Proc]:
@@ -31,7 +33,7 @@ def members(table: Mapping[int, Proc], marks: Marks, boot_id: str, never: frozen
 
     1. The identities themselves (same boot, pid and start time).
     2. Leader alive: its session. Leader dead: of its session, those that started no earlier and carry the token or write to the
-       log.
+       log. Sessions of observed servers prove nothing.
     3. Whoever carries the token.
     4. Children of members (a parent never starts after its child, so a reused pid is told apart).
     ``never`` holds pids that are left out whatever they look like: the caller and its ancestors, and pid 1.
@@ -39,7 +41,7 @@ def members(table: Mapping[int, Proc], marks: Marks, boot_id: str, never: frozen
     live = {pid: proc for pid, proc in table.items() if not proc.dead and pid not in never}
     chosen = {
         ref.pid
-        for ref in (*marks.leaders, *marks.known)
+        for ref in (*marks.leaders, *marks.observed, *marks.known)
         if ref.boot_id == boot_id and ref.pid in live and live[ref.pid].start_ticks == ref.start_ticks
     }
     for leader in marks.leaders:

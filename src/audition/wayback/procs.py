@@ -11,6 +11,7 @@ import json
 import os
 import select
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -18,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from audition.wayback import launch
+from audition.wayback.compare import env_differences, user_differences, via_interpreter
 from audition.wayback.files import read_json, spare_path
-from audition.wayback.found import same_server
+from audition.wayback.found import below, is_device, same_server
 from audition.wayback.membership import Marks, members
 from audition.wayback.plan import ArmTarget, ProcessRef, ProcessTarget
 from audition.wayback.proctable import (
@@ -27,6 +29,7 @@ from audition.wayback.proctable import (
     TOKEN,
     Proc,
     command_line,
+    credentials,
     current_boot_id,
     describe,
     environment,
@@ -41,7 +44,10 @@ from audition.wayback.proctable import (
     ref_of,
     scan,
     send_signal,
+    unrecorded,
+    written_bytes,
 )
+from audition.wayback.repeatable import rewritten
 from audition.wayback.server import ServerView, StopReport, WaybackError
 
 KILL_WAIT_S = 10.0  # from SIGKILL until a process counts as unkillable; the kernel needs time to take down GPU mappings
@@ -96,6 +102,8 @@ class ProcessServer:
         self.target = target.process
         self._adopt = adopt
         self._known: set[ProcessRef] = set(self.target.members)
+        self._launched: list[ProcessRef] = []
+        self._unwritten = ""
 
     # ---- looking
 
@@ -106,19 +114,24 @@ class ProcessServer:
         found = [read_json(Path(place)) for place in self._places(self.target.identity_file)]
         return sorted((entry for entry in found if entry), key=lambda entry: float(entry.get("launched", 0)), reverse=True)
 
-    def leaders(self) -> list[ProcessRef]:
-        """Identities of this server, newest first, dead ones included."""
-        refs = []
+    def _own(self) -> list[ProcessRef]:
+        """Identities of launches by audition, newest first, dead ones included."""
+        refs = list(reversed(self._launched))
         for entry in self._identities():
             try:
                 refs.append(ProcessRef(int(entry["pid"]), int(entry["start_ticks"]), str(entry["boot_id"])))
             except (KeyError, TypeError, ValueError):
                 continue
-        return [*refs, *([self.target.running] if self.target.running else [])]
+        return list(dict.fromkeys(refs))
+
+    def leaders(self) -> list[ProcessRef]:
+        """Identities of this server, those launched by audition first, dead ones included."""
+        return [*self._own(), *([self.target.running] if self.target.running else [])]
 
     def leader(self) -> ProcessRef | None:
         """The live server process, None when there is none."""
-        return next((ref for ref in self.leaders() if is_alive(ref)), None)
+        known = next((ref for ref in self.leaders() if is_alive(ref)), None)
+        return known or (unrecorded(self.target.token) if self._adopt and self.target.token else None)
 
     def members(self) -> list[Proc]:
         """Every live process that provably belongs to this server."""
@@ -128,8 +141,10 @@ class ProcessServer:
                 info = os.stat(place)
             except OSError:
                 continue
-            logs.add((info.st_dev, info.st_ino))
-        marks = Marks(tuple(self.leaders()), frozenset(self._known), self.target.token, frozenset(logs))
+            if stat.S_ISREG(info.st_mode):  # whoever writes to /dev/null proves nothing
+                logs.add((info.st_dev, info.st_ino))
+        seen = (self.target.running,) if self.target.running else ()
+        marks = Marks(tuple(self._own()), frozenset(self._known), self.target.token, frozenset(logs), seen)
         boot_id = current_boot_id()
         found = members(scan(marks=True), marks, boot_id, own_lineage())
         self._known |= {ref_of(proc, boot_id) for proc in found}
@@ -151,7 +166,7 @@ class ProcessServer:
         while True:
             leader = self.leader()
             if leader:
-                return ServerView("running", f"pid {leader.pid}", _boot(leader), restarts=0)
+                return ServerView("running", f"pid {leader.pid}{self._unwritten}", _boot(leader), restarts=0)
             left = self.members()
             launching = any(proc.launching for proc in left)
             if time.monotonic() > until or not (launching or self.leader()):  # asked again after the scan: it may be new
@@ -197,6 +212,7 @@ class ProcessServer:
             "groups": self.target.groups,
             "umask": self.target.umask,
             "limits": self.target.limits,
+            "last_resort": self._adopt,  # production comes up even when its identity can be written nowhere
         }
         self._launch(json.dumps(spec).encode())
 
@@ -224,8 +240,10 @@ class ProcessServer:
             said = _hand_over(child, spec, reading)
         finally:
             os.close(reading)
-        if said == "exec" and proc is not None:
+        if said.startswith("exec") and proc is not None:
             _CHILDREN[ref_of(proc)] = child
+            self._launched.append(ref_of(proc))
+            self._unwritten = said.removeprefix("exec").replace(" ", "; ", 1)
         else:
             if not said:
                 child.kill()
@@ -296,22 +314,26 @@ class ProcessServer:
         leader = self.leader() or (same_server(self.target, listeners(self.arm.port)[0]) if self._adopt else None)
         if leader is None:
             return [f"{self.arm.arm} does not run"]
-        ours = any(entry.get("digest") == digest(self.target) and entry.get("pid") == leader.pid for entry in self._identities())
+        ours = leader in (self.target.running, *self._launched) or any(
+            entry.get("digest") == digest(self.target) and entry.get("pid") == leader.pid for entry in self._identities()
+        )
         found = []
         argv = command_line(leader.pid)
-        if argv != self.target.argv and not (ours and _via_interpreter(argv, self.target.argv)):
+        exe = link(leader.pid, "exe")
+        renamed = via_interpreter(argv, self.target.argv) or rewritten(argv, exe)
+        if argv != self.target.argv and not (ours and renamed):
             found.append(f"the command is {redacted(argv)!r} instead of {redacted(self.target.argv)!r}")
         if os.path.realpath(link(leader.pid, "cwd")) != os.path.realpath(self.target.cwd):
             found.append(f"the working folder is {link(leader.pid, 'cwd')} instead of {self.target.cwd}")
-        exe = link(leader.pid, "exe")
         if self.target.executable and exe != os.path.realpath(self.target.executable) and argv[:1] == self.target.argv[:1]:
             found.append(f"the executable is {exe} instead of {os.path.realpath(self.target.executable)}")
+        found += user_differences(credentials(leader.pid), self.target)
         env = environment(leader.pid)
         if env is None:
             if not ours:
                 found.append("the environment cannot be compared: the process has overwritten it or belongs to another user")
         else:
-            found += _env_differences(env, self.target.env)
+            found += env_differences(env, self.target.env)
         return found
 
     # ---- the log
@@ -320,7 +342,10 @@ class ProcessServer:
         return [Path(place) for place in self._places(self.target.log_file) if os.path.isfile(place)]
 
     def log_size(self) -> int:
-        """Bytes in the log."""
+        """Bytes in the log. Output that goes to a device is told by what the server's processes have written to anything."""
+        if is_device(self.target.log_file):
+            leader = self.leader()
+            return sum(written_bytes(pid) for pid in below(leader.pid, scan())) if leader else 0
         return sum(file.stat().st_size for file in self._log_files())
 
     def log_from(self, start: int) -> bytes:
@@ -358,7 +383,8 @@ def _signal(proc: Proc, number: signal.Signals, troubles: set[str]) -> None:
 
 
 def _hand_over(child: subprocess.Popen[bytes], spec: bytes, reading: int) -> str:
-    """Give the launcher its specification; returns its last word ("exec", "running PID", "failed ...", "" for none in time)."""
+    """Give the launcher its specification; returns its last word: "exec" (with a note when no identity is on disk), "running PID",
+    "failed ...", "" for none in time."""
     assert child.stdin is not None
     try:
         child.stdin.write(spec)
@@ -373,27 +399,6 @@ def _hand_over(child: subprocess.Popen[bytes], spec: bytes, reading: int) -> str
             said += part
             if not part:
                 break
-        elif child.poll() is not None or said == b"exec\n":
+        elif child.poll() is not None or (said.startswith(b"exec") and said.endswith(b"\n")):
             break
     return said.decode("utf-8", "replace").strip().rpartition("\n")[2]
-
-
-def _via_interpreter(actual: list[str], wanted: list[str]) -> bool:
-    """Whether ``actual`` is what the kernel or an ``exec`` in a wrapper makes of ``wanted``: same arguments behind another first
-    word."""
-    rest = wanted[1:]
-    return not rest or actual[-len(rest) :] == rest or wanted[0].rpartition("/")[2] in ("sh", "bash", "dash", "env", "zsh")
-
-
-SHELL_NOISE = frozenset({TOKEN, "AUDITION_STATE", "_", "OLDPWD", "PWD", "SHLVL"})
-"""Variables that every shell sets anew and no server reads; the working folder is compared by itself."""
-
-
-def _env_differences(actual: dict[str, str], wanted: dict[str, str]) -> list[str]:
-    actual = {name: value for name, value in actual.items() if name not in SHELL_NOISE}
-    wanted = {name: value for name, value in wanted.items() if name not in SHELL_NOISE}
-    texts = [f"the environment lacks {name}" for name in sorted(wanted.keys() - actual.keys())]
-    texts += [f"the environment has {name} in addition" for name in sorted(actual.keys() - wanted.keys())]
-    return texts + [
-        f"the environment differs in {name}" for name in sorted(actual.keys() & wanted.keys()) if actual[name] != wanted[name]
-    ]

@@ -17,6 +17,7 @@ from audition.wayback.server import WaybackError
 
 TOKEN = "AUDITION_TOKEN"
 LAUNCHING = "AUDITION_LAUNCHING"
+UNRECORDED = "AUDITION_UNRECORDED"
 _LISTEN = "0A"
 
 
@@ -87,6 +88,18 @@ def read_marks(pid: int) -> tuple[str | None, bool]:
             token = value.decode("utf-8", "replace")
         launching = launching or name == LAUNCHING.encode()
     return token, launching
+
+
+def unrecorded(token: str) -> ProcessRef | None:
+    """A server of this token that was launched although its identity could be written nowhere: its environment says so (see
+    ``launch``)."""
+    for name in os.listdir("/proc"):
+        items = (_read(f"/proc/{name}/environ") or b"").split(b"\0") if name.isdigit() else []
+        if f"{UNRECORDED}={name}".encode() in items and f"{TOKEN}={token}".encode() in items:
+            proc = read_proc(int(name))
+            if proc is not None and not proc.dead:
+                return ref_of(proc)
+    return None
 
 
 def _outputs(pid: int) -> frozenset[tuple[int, int]]:
@@ -253,6 +266,40 @@ def credentials(pid: int) -> tuple[int, int, list[int], int] | None:
         return int(fields["Uid"][1]), int(fields["Gid"][1]), [int(g) for g in fields["Groups"]], int(fields["Umask"][0], 8)
     except (KeyError, IndexError, ValueError):
         return None
+
+
+def real_ids(pid: int) -> tuple[list[int], list[int], list[int]] | None:
+    """Real, effective and saved users, the same of groups, and the further groups; None when unreadable."""
+    fields: dict[str, list[str]] = {}
+    for line in (_read(f"/proc/{pid}/status") or b"").decode("utf-8", "replace").splitlines():
+        name, _, value = line.partition(":")
+        fields[name] = value.split()
+    try:
+        return [int(i) for i in fields["Uid"][:3]], [int(i) for i in fields["Gid"][:3]], [int(i) for i in fields["Groups"]]
+    except (KeyError, ValueError):
+        return None
+
+
+def flags(pid: int) -> int:
+    """The kernel's flags of a process (PF_*, field 9 of /proc/PID/stat); 0 when it is gone."""
+    part = (_read(f"/proc/{pid}/stat") or b"").rpartition(b")")[2].split()
+    return int(part[6]) if len(part) > 6 else 0
+
+
+def status_field(pid: int, name: str) -> str:
+    """One field of /proc/PID/status; empty when unreadable."""
+    for line in (_read(f"/proc/{pid}/status") or b"").decode("utf-8", "replace").splitlines():
+        if line.startswith(name + ":"):
+            return line.partition(":")[2].strip()
+    return ""
+
+
+def written_bytes(pid: int) -> int:
+    """Bytes that a process has written so far, to whatever (wchar of /proc/PID/io); 0 when unreadable."""
+    for line in (_read(f"/proc/{pid}/io") or b"").decode("ascii", "replace").splitlines():
+        if line.startswith("wchar:"):
+            return int(line.split()[1])
+    return 0
 
 
 _SECRET_FLAG = ("key", "token", "secret", "password", "passwd", "credential")
