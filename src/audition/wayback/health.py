@@ -296,21 +296,29 @@ def _try_once(endpoint: EndpointPlan, call_s: float, strangers: Callable[[], lis
 def verify(endpoint: EndpointPlan, plan: Verification, call_s: float = 60.0) -> list[Check]:
     """Identity, a non-streaming and a streaming completion, the greedy answer. The hold time and the snapshot are checked by
     ``restore``."""
+    checks = precheck(endpoint, call_s)
+    asked = any(check.name == "stream" for check in checks)
+    return [*checks, _greedy(endpoint, plan, call_s)] if asked else checks
+
+
+def precheck(endpoint: EndpointPlan, limit_s: float = 60.0) -> list[Check]:
+    """Identity, a non-streaming and a streaming completion: what ``verify`` asks of a production that is back, to be asked before
+    anything is touched. ``limit_s``: seconds for one call. Ends at the first point without which the next cannot be asked."""
     checks = []
     try:
-        models = served_models(endpoint)
+        models = served_models(endpoint, min(limit_s, 10.0))
         checks.append(Check("model", endpoint.model in models, f"serves {', '.join(models)}"))
-        body = working_body(endpoint, call_s)
+        body = working_body(endpoint, limit_s)
         checks.append(Check("completion", True, "a completion works"))
     except NoAnswer as error:
         checks.append(Check("completion" if checks else "model", False, str(error)))
         return checks
     try:
-        stream(endpoint, body, call_s)
+        stream(endpoint, body, limit_s)
         checks.append(Check("stream", True, "a streaming completion works"))
     except NoAnswer as error:
         checks.append(Check("stream", False, str(error)))
-    return [*checks, _greedy(endpoint, plan, call_s)]
+    return checks
 
 
 def _greedy(endpoint: EndpointPlan, plan: Verification, call_s: float) -> Check:

@@ -14,6 +14,7 @@ from audition.wayback.server import ServerView
 STOP_TRIES = 3
 HOLD_TRIES = 3
 MOST_STEPS = 80
+CHECK_RESTARTS = 1  # restarts against a check that fails on a boot that is ready: the same failure again is no accident
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ def _production_step(plan: RestorePlan, view: ServerView, done: Progress, start_
     name = plan.production.arm
     if view.state == "running":
         if view.boot_id in done.bad_boots:
+            if done.ready_boot == view.boot_id and len(done.bad_boots) > CHECK_RESTARTS:
+                return Stuck(f"production works, but fails a check, also after a restart: {done.refused or view.detail}")
             if done.starts >= start_tries or done.stops.get(name, 0) >= STOP_TRIES + start_tries:
                 return Stuck(f"production runs, but does not work, after {done.starts} starts: {done.refused or view.detail}")
             return Step("stop", name)
