@@ -29,7 +29,7 @@ from audition.spike.model import Leg, Spike
 from audition.wayback import state
 from audition.wayback.docker_beside import stop_sidecar
 from audition.wayback.gpu import baseline_without, read_usage, wait_settled
-from audition.wayback.health import record_greedy
+from audition.wayback.health import precheck, record_greedy
 from audition.wayback.lock import Lock, LockHeld, acquire, lock_files_for, next_fence
 from audition.wayback.plan import ArmTarget, EntryPlan, GpuPlan, RestorePlan, SidecarPlan, Verification
 from audition.wayback.proctable import own_ref, redacted
@@ -135,6 +135,14 @@ class World:
                 seen=seen.detail,
                 production="untouched",
                 next_step=hint,
+            )
+        failed = [check for check in precheck(self._production.endpoint) if check.ok is False]
+        if failed:
+            raise Refused(
+                "production fails now what would be asked of it afterwards, so it could never be verified as back",
+                seen="\n".join(f"{check.name}: {check.detail}" for check in failed),
+                production="untouched",
+                next_step=f"look at its log, then try: curl {self._production.endpoint.url}/v1/models",
             )
         self._greedy = record_greedy(self._production.endpoint)
         if self._greedy[2]:
