@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,7 +172,8 @@ def titled(world: World, what: str, **engine: object) -> tuple[list[str], Arm]:
     child = subprocess.Popen(command, cwd=world.folder, env=environment(), start_new_session=True, stdout=subprocess.DEVNULL)
     world.strangers.append(child)
     wait_until(lambda: port_answers(world.port))
-    return command, arm_of(world, **{"command": command, **engine})
+    said: dict[str, Any] = {"command": command, **engine}
+    return command, arm_of(world, **said)
 
 
 def levels(engine: ProcessEngine, word: str) -> list[str]:
@@ -199,7 +201,8 @@ def test_a_command_line_that_was_overwritten_and_is_declared_otherwise(world: Wo
     script.write_text("#!/bin/sh\nexec something\n")
     script.chmod(0o755)
     for other in ({"command": [str(script)]}, {"command": ["/no/such/program"]}, {"cwd": "/"}):
-        engine = engine_of(world, arm_of(world, **{**arm.engine.model_dump(include={"command", "cwd"}), **other}))
+        said: dict[str, Any] = {**arm.engine.model_dump(include={"command", "cwd"}), **other}
+        engine = engine_of(world, arm_of(world, **said))
         assert levels(engine, "overwritten its command line") == ["blocking"], other
         assert engine.observe().state == "foreign"
         assert not engine.stop().killed

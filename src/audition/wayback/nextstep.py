@@ -14,7 +14,10 @@ from audition.wayback.server import ServerView
 STOP_TRIES = 3
 HOLD_TRIES = 3
 MOST_STEPS = 80
-CHECK_RESTARTS = 1  # restarts against a check that fails on a boot that is ready: the same failure again is no accident
+CHECK_STARTS = 1
+"""After how many starts a check that fails on a boot that answers completions earns a restart: after the first of this restore. The
+same failure again is no accident; and a server that this restore did not start is not taken down for it, or every retry of a guard
+would take it down."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +95,9 @@ def _production_step(plan: RestorePlan, view: ServerView, done: Progress, start_
     name = plan.production.arm
     if view.state == "running":
         if view.boot_id in done.bad_boots:
-            if done.ready_boot == view.boot_id and len(done.bad_boots) > CHECK_RESTARTS:
-                return Stuck(f"production works, but fails a check, also after a restart: {done.refused or view.detail}")
+            if done.ready_boot == view.boot_id and done.starts != CHECK_STARTS:
+                again = ", also after a restart" if done.starts else ""
+                return Stuck(f"production works, but fails a check{again}: {done.refused or view.detail}")
             if done.starts >= start_tries or done.stops.get(name, 0) >= STOP_TRIES + start_tries:
                 return Stuck(f"production runs, but does not work, after {done.starts} starts: {done.refused or view.detail}")
             return Step("stop", name)
