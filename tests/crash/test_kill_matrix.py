@@ -22,7 +22,7 @@ def judged(trials: list[Trial]) -> None:
 @pytest.mark.timeout(1500)
 def test_processes_every_point_of_every_step_and_every_victim(tmp_path: Path) -> None:
     jobs = all_jobs(World, tmp_path)
-    assert len(jobs) >= 20 * 4 * 5, "fewer steps than a run with three legs has"
+    assert len({step for step, _, _ in jobs}) >= 20, "fewer steps than a run with three legs has"
     judged(run_matrix(World, tmp_path, jobs, workers=2))
 
 
