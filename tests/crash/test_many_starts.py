@@ -113,3 +113,25 @@ def test_twenty_real_runs_on_one_production_one_runs_and_the_others_name_it(tmp_
                 run.kill()
         here.wait(here.quiet, 30, "the guard did not stand down")
         assert here.problems() == []
+
+
+def test_a_run_under_another_state_folder_on_the_same_production_is_refused(tmp_path: Path) -> None:
+    """No lock is shared; the port's name in the kernel is. The first run holds still in its own step "close the entry"."""
+    close = f"drain: {{budget: 2s, close: [sh, -c, 'until [ -e {tmp_path}/go ]; do sleep 0.1; done'], open: ['true']}}"
+    with EditedWorld(tmp_path / "world", {"drain: {budget: 2s}": close}) as here:
+        first = Cli(here, "first")
+        try:
+            here.wait(lambda: first.says("close the entry"), 60, "the first run did not come so far")
+            before = here.engine_pids()
+            here.env["AUDITION_STATE"] = str(tmp_path / "another")
+            second = Cli(here, "second")
+            assert second.end() == 5, second.said()
+            assert f"uses the server on port {here.port}" in second.said()
+            assert here.engine_pids() == before
+            assert list((tmp_path / "another" / "runs").iterdir()) == []
+            (tmp_path / "go").touch()
+            assert first.end() in (0, 3, 4), first.said()
+        finally:
+            first.kill()
+        here.wait(here.quiet, 30, "the guard did not stand down")
+        assert here.problems() == []

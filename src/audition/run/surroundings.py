@@ -84,7 +84,6 @@ class World:
     def take_lock(self) -> dict[str, Any]:
         """Reserve the slot. Raises Refused with who holds it."""
         files = lock_files_for(self._id.root, self._spike.gpus)
-        self._claim_ports()
         try:
             self.fence = next_fence(self._id.root)
             self._lock = acquire(
@@ -99,10 +98,11 @@ class World:
                 f"the slot cannot be reserved: {cause}",
                 next_step=f"make {self._id.root} writable, or set AUDITION_STATE to a folder that is",
             ) from cause
+        self._claim_ports()  # after the lock, whose refusal names the holder
         return {"fence": self.fence, "locks": files}
 
     def _claim_ports(self) -> None:
-        """A name in the kernel for each arm's port: two runs with different state folders must not meet on one server either.
+        """A name in the kernel for each arm's port: two runs with different state folders or GPUs must not meet on one server.
 
         Abstract sockets need no file and vanish with their holder. Raises Refused.
         """
@@ -113,7 +113,7 @@ class World:
             except OSError as cause:
                 claim.close()
                 raise Refused(
-                    f"another run of audition, with another state folder, uses the server on port {port}",
+                    f"another run of audition, with another state folder or other GPUs, uses the server on port {port}",
                     seen=str(cause),
                     production="untouched",
                     next_step="wait for it; AUDITION_STATE should be the same for everybody on this machine",
