@@ -10,7 +10,7 @@ CHECKED := src tests requirements benchmarks
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help rehearse test check lint format types imports dev live-env docker-env lock lock-upgrade kill-matrix verdicts bench-rehearsal clean
+.PHONY: help rehearse test check lint format types imports dev live-env docker-env lock lock-upgrade kill-matrix verdicts benchmark-client bench-rehearsal clean
 
 help: ## List what one can do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -59,6 +59,9 @@ kill-matrix: $(DEV) docker-env ## Kill everybody at every point, ROUNDS times (8
 
 verdicts: $(DEV) ## Simulate hundreds of spikes and write docs/results/verdicts.md
 	@PYTHONPATH=tests $(BIN)/python benchmarks/verdicts.py
+
+benchmark-client: $(DEV) ## Measure the load client beside its peers and write docs/results/client.md
+	@$(BIN)/python -m benchmarks.client
 
 bench-rehearsal: $(DEV) ## Time the rehearsal of the reference spike and its memory; writes docs/results/rehearsal.md
 	@$(BIN)/python benchmarks/rehearsal.py > .bench.part && mv .bench.part docs/results/rehearsal.md

@@ -20,6 +20,7 @@ from audition.errors import (
 from audition.judge.folder import EXIT_OF_VERDICT, judge_folder
 from audition.judge.records import RunRecord
 from audition.judge.result import Result
+from audition.load.workload import check_inputs
 from audition.report.mask import mask
 from audition.report.writer import write_records
 from audition.run import preparing
@@ -72,6 +73,8 @@ def run_spike(loaded: LoadedSpike, options: Options = Options(), on_point: OnPoi
     made = _Made()
     try:
         preparing.check_signatures(loaded)
+        for workload in loaded.spike.workloads:
+            check_inputs(workload, loaded.folder)
         _window_is_open(loaded, now)
         conductor, record, secrets = _prepare(loaded, options, identity=identity, reporter=reporter, made=made, on_point=on_point)
         end = conductor.conduct()
