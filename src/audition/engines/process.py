@@ -29,6 +29,7 @@ from audition.wayback.repeatable import Doubt, command_doubts, running_file
 from audition.wayback.server import WaybackError
 
 EXCERPT_LINES = 40
+LOG_HEAD, LOG_TAIL = 2 * 2**20, 6 * 2**20  # bytes kept of a log: the boot stands at its beginning, a death at its end
 _RUNNERS_OWN = (TOKEN, "AUDITION_STATE")
 
 
@@ -318,7 +319,14 @@ class ProcessEngine:
         """A copy of what the server printed since its last start, made anew by each call."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         copy = self._folder / "log-since-start.txt"
-        copy.write_bytes(self._server.log_from(self._log_start))
+        size = self._server.log_size() - self._log_start
+        if size <= LOG_HEAD + LOG_TAIL:
+            copy.write_bytes(self._server.log_from(self._log_start))
+        else:
+            head = self._server.log_from(self._log_start, LOG_HEAD)
+            tail = self._server.log_from(self._log_start + size - LOG_TAIL)
+            gap = f"\n[{size - LOG_HEAD - LOG_TAIL} bytes of the log are left out here]\n".encode()
+            copy.write_bytes(head + gap + tail)
         return copy
 
 

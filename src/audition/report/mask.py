@@ -15,7 +15,7 @@ MIN_LENGTH = 4
 """Known values shorter than this are not masked by value: they would blot out ordinary words."""
 
 _NAMED = (
-    r"(?P<name>\b[\w-]*(?:api[_-]?key|secret|passwd|password|access[_-]?key|auth[_-]?token|hf[_-]?token|hub[_-]?token|_token))"
+    r"(?P<name>\b[\w-]{0,48}?(?:api[_-]?key|secret|passwd|password|access[_-]?key|auth[_-]?token|hf[_-]?token|hub[_-]?token|_token))"
     r"(?P<sep>\\?[\"']?\s*(?:[:=]|(?<=key)\s)\s*\\?[\"']?)(?P<value>[^\s\"'\\,;&}\])\[{]+)"
 )
 _PATTERNS = [

@@ -22,12 +22,13 @@ from audition.run.folder import RunFolder, write_atomically
 from audition.run.rehearsal import SHORTENED
 from audition.run.reporter import Reporter
 from audition.spike.model import Arm, Leg, Spike, Workload
+from audition.wayback.proctable import redacted
 
 T = TypeVar("T")
 LegOutcome = Literal["complete", "engine-died", "cut", "failed"]
 DEAD = frozenset({"engine-died", "engine-hangs"})
 _PROBE_DEADLINE_S = 180.0
-_EXCERPT_LINES = 40
+_LONGEST_LINE = 8192
 
 
 def in_loop(work: Coroutine[Any, Any, T]) -> T:
@@ -49,6 +50,7 @@ class LegMeter:
     reporter: Reporter
     secrets: list[str]
     rehearsal: bool
+    base: Path
     probe_deadline_s: float = _PROBE_DEADLINE_S
     greedy_reference: dict[str, str] | None = None
     notes: list[tuple[str, str]] = field(default_factory=list)
@@ -60,7 +62,7 @@ class LegMeter:
         started, done = time.time(), list[WorkloadRecord]()
         outcome: LegOutcome = "complete"
         detail = ""
-        with HostSampler() as host:
+        with HostSampler(gpus=None if self.rehearsal else self.spike.gpus) as host:
             probes = self._probes(arm, engine, give_up)
             self.folder.write_probes(number, leg.arm, probes)
             for workload in self.spike.leg_workloads(leg):
@@ -79,6 +81,9 @@ class LegMeter:
         if self.rehearsal and number == 1:
             caveats.append(Caveat("rehearsal", "note", f"shortened for the rehearsal: {SHORTENED}"))
         facts: dict[str, Any] = {}
+        command = engine.target().process
+        if command is not None:
+            facts["arguments"] = [self._masked(word) for word in redacted(command.argv)]
         if (summary := host.summary()) is not None:
             facts["host"] = summary.as_facts()
         diagnosis = self._log(number, leg.arm, engine, facts)
@@ -164,6 +169,7 @@ class LegMeter:
             alive=engine.alive,
             give_up=give_up,
             on_progress=progress,
+            base=self.base,
         )
 
     def _say(self, arm: Arm, record: WorkloadRecord) -> None:
@@ -203,7 +209,9 @@ class LegMeter:
 
 
 def _lines(path: Path) -> list[str]:
+    """The lines of a log copy (bounded by the engine that made it), each cut to a length that a person could read."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+        text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return []
+    return [line[:_LONGEST_LINE] for line in text.splitlines()]

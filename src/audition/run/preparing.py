@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import secrets as random
@@ -11,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from audition.engines.base import Engine, Finding
-from audition.errors import InternalError, Refused
+from audition.errors import AuditionError, InternalError, Refused
 from audition.faults.signature import shipped_signatures
 from audition.report.mask import MASK
 from audition.run.reporter import Reporter
@@ -173,6 +174,15 @@ def secret_values(spike: Spike, engines: Iterable[Engine], environ: Mapping[str,
     for variables in (environ, *(_variables(engine) for engine in engines)):
         found |= {value for name, value in variables.items() if name in wanted or SECRET_NAME.search(name)}
     return sorted(value for value in found if value and len(value) >= _SHORTEST_SECRET)
+
+
+def secret_values_if_known(spike: Spike, engines: Mapping[str, Engine], environ: Mapping[str, str]) -> list[str]:
+    """The same before anything is checked: an arm that cannot be looked at yet adds nothing."""
+    found: set[str] = set()
+    for engine in engines.values():
+        with contextlib.suppress(AuditionError, WaybackError, OSError):
+            found |= set(secret_values(spike, [engine], environ))
+    return sorted(found)
 
 
 def _arguments(engine: Engine) -> list[str]:

@@ -87,6 +87,7 @@ def run_spike(loaded: LoadedSpike, options: Options = Options(), on_point: OnPoi
     finally:  # not earlier: a late signal must not end the process before its records are written
         if made.interrupts is not None:
             made.interrupts.uninstall()
+        reporter.flush()
 
 
 @dataclass
@@ -121,9 +122,12 @@ def _prepare(
         raise Refused(f"the state folder {identity.state_dir} cannot be made", seen=str(cause), next_step=hint) from cause
     made.state_dir = identity.state_dir
     engines = preparing.make_engines(spike, loaded.folder, identity)
+    secrets = preparing.secret_values_if_known(spike, engines, dict(os.environ))
+    reporter.secrets = secrets
     warnings = preparing.check(spike, engines, reporter)
     gpu = preparing.gpu_plan(spike, options.ledger)
     secrets = preparing.secret_values(spike, list(engines.values()), dict(os.environ))
+    reporter.secrets = secrets
     sidecars = preparing.find_interfering(spike, engines)
     for text in sidecars.said:
         reporter.say(text)
@@ -138,7 +142,7 @@ def _prepare(
     folder.write_run(record)
     write_atomically(folder.path / "spike.yaml", mask(loaded.source, secrets))
     write_atomically(folder.path / RESOLVED, preparing.public_spike(spike, secrets))
-    meter = LegMeter(spike, folder, engines, reporter, secrets, options.rehearsal)
+    meter = LegMeter(spike, folder, engines, reporter, secrets, options.rehearsal, loaded.folder)
     meter.notes = [("before", text) for text in warnings]
     if options.rehearsal:
         meter.probe_deadline_s = REHEARSAL_PROBE_S

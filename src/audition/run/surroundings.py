@@ -218,6 +218,7 @@ class World:
             verify=verify,
             deadline=self._deadline(),
             manual=["audition recover", *_by_hand(production)],
+            secrets=self._meter.secrets,
         )
 
     def _with_baseline(self, production: ArmTarget) -> GpuPlan:

@@ -160,6 +160,7 @@ class RestorePlan:
     verify: Verification
     deadline: float | None
     manual: list[str]
+    secrets: list[str] = field(default_factory=list)
     version: int = PLAN_VERSION
 
     def to_json(self) -> str:
@@ -185,6 +186,14 @@ class RestorePlan:
                 "verify": Verification(**{**verify, "endpoint": EndpointPlan(**verify["endpoint"])}),
             }
         )
+
+
+def redact(text: str, secrets: list[str]) -> str:
+    """The text without the secret values, longest first."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        if secret:
+            text = text.replace(secret, "***")
+    return text
 
 
 def _arm(data: dict[str, Any]) -> ArmTarget:

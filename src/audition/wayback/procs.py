@@ -348,15 +348,15 @@ class ProcessServer:
             return sum(written_bytes(pid) for pid in below(leader.pid, scan())) if leader else 0
         return sum(file.stat().st_size for file in self._log_files())
 
-    def log_from(self, start: int) -> bytes:
-        """The log from byte ``start`` on, counted as ``log_size`` counts."""
+    def log_from(self, start: int, most: int | None = None) -> bytes:
+        """The log from byte ``start`` on, counted as ``log_size`` counts; at most ``most`` bytes."""
         data = b""
         for file in self._log_files():
             size = file.stat().st_size
-            if start < size:
+            if start < size and (most is None or len(data) < most):
                 with file.open("rb") as opened:
                     opened.seek(max(0, start))
-                    data += opened.read()
+                    data += opened.read(-1 if most is None else most - len(data))
             start -= size
         return data
 

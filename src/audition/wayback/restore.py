@@ -18,7 +18,7 @@ from typing import Any, Literal
 from audition.wayback.gpu import wait_settled
 from audition.wayback.health import Check, Limits, NoAnswer, completion, verify, wait_ready, working_body
 from audition.wayback.nextstep import Done, Look, Progress, Step, Stuck, next_step
-from audition.wayback.plan import RestorePlan
+from audition.wayback.plan import RestorePlan, redact
 from audition.wayback.server import ServerView, WaybackError
 from audition.wayback.servers import server_of, strangers_of
 
@@ -284,7 +284,7 @@ def restore(
     its intent inside before-intent and its done inside after-effect. Whatever it raises is a warning; restoring goes on. SIGINT,
     SIGTERM and SIGHUP are put off while this runs in the main thread.
     """
-    run = Restoring(plan, say, pace)
+    run = Restoring(plan, lambda text: say(redact(text, plan.secrets)), pace)
     with _shielded(say):
         while True:
             look = run.look()
@@ -327,7 +327,11 @@ def _finish(run: Restoring, look: Look, end: Done | Stuck) -> RestoreReport:
     for name, view in look.others.items():
         if view.state == "running" or (view.state == "stopped" and name not in run.done.stopped):
             report.problems.append(f"{name} is not gone: {view.detail}; if it cannot be killed, a reboot is needed")
-    report.problems = list(dict.fromkeys(report.problems))
+    secrets = run.plan.secrets
+    report.problems = list(dict.fromkeys(redact(text, secrets) for text in report.problems))
+    report.warnings = [redact(text, secrets) for text in report.warnings]
+    report.steps = [replace(step, detail=redact(step.detail, secrets)) for step in report.steps]
+    report.checks = [replace(check, detail=redact(check.detail, secrets)) for check in report.checks]
     report.ended = time.time()
     report.verified = isinstance(end, Done) and not report.problems
     if not report.verified:

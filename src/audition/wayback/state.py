@@ -19,7 +19,12 @@ from audition.wayback.plan import RestorePlan
 
 PLAN, DIGEST, CLOSED, FAILED, GUARD = "plan.json", "plan.sha256", "closed.json", "NOT-RESTORED.json", "guard.json"
 
-SECRET_FILES = ("saved-*.json", "candidate-*.json", "log-*.txt")  # resolved profiles, and logs that may have printed a key
+SECRET_FILES = (
+    "saved-*.json",
+    "candidate-*.json",
+    "log-*.txt",
+    "arms/*/log-since-start.txt",
+)  # resolved profiles, and logs that may have printed a key
 
 
 def plan_digest(text: str) -> str:
