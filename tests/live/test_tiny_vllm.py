@@ -54,7 +54,7 @@ def legs_of(run: dict[str, Any], arm: str) -> list[Path]:
 def test_the_run_ends_with_a_verdict_and_production_back(run: dict[str, Any]) -> None:
     reasons = " ".join(run["result"]["reasons"])
     if run["result"]["verdict"] == "INCONCLUSIVE":
-        # The engine computes on the very cores that the client needs; where it starves the client, audition must say so and not decide.
+        # The engine computes on the cores that the client needs; where it starves the client, audition must say so.
         assert run["code"] == 4
         assert "ran late" in reasons or "client" in reasons, reasons
     else:
