@@ -12,10 +12,10 @@ from audition.simulated.faults import FAULT_KINDS
 from audition.spike.model import Arm, Boot, Drain, Endpoint, Records, Restore, SimulatedEngine, Spike, Stop, Window, Workload
 
 SHORTENED = (
-    "requests a workload: two a user at most (and 3 for one user); longest answer: 48 tokens; no warm-up; "
+    "requests a workload: two a user at most (and 3 for one user); longest answer: 40 tokens; no warm-up; "
     "boots: about a second; holds and graces: about a second; drain without commands; no window"
 )
-_MAX_TOKENS = 48
+_MAX_TOKENS = 40
 _BOOT_S = 0.8
 _BOOT_LIMIT_S = 25.0
 _SILENCE_S = 5.0
