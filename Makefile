@@ -64,7 +64,7 @@ benchmark-client: $(DEV) ## Measure the load client beside its peers and write d
 	@$(BIN)/python -m benchmarks.client
 
 bench-rehearsal: $(DEV) ## Time the rehearsal of the reference spike and its memory; writes docs/results/rehearsal.md
-	@$(BIN)/python benchmarks/rehearsal.py > .bench.part && mv .bench.part docs/results/rehearsal.md
+	@RUNS=$(or $(RUNS),3) $(BIN)/python benchmarks/rehearsal.py > .bench.part && mv .bench.part docs/results/rehearsal.md
 
 clean: ## Remove what was installed and built here (.venv, .live, caches)
 	rm -rf .venv .live .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist src/*.egg-info

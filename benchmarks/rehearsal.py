@@ -19,7 +19,7 @@ import time
 import uuid
 from pathlib import Path
 
-RUNS = 3
+RUNS = int(os.environ.get("RUNS", "3"))
 HELP_RUNS = 11
 
 
