@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import base64
 import json
+import os
+import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -100,3 +104,64 @@ def test_a_known_secret_never_survives(secret: str, before: str, after: str) -> 
         return
     assert secret not in mask(before + secret + after, [secret]).replace(MASK, "\x00")
     assert json.dumps(secret)[1:-1] not in mask(json.dumps(before + secret + after), [secret]).replace(MASK, "\x00")
+
+
+FRAGMENTS = [
+    "api_key", "secret", "_token", "password", "bearer ", "Basic ", "://", "user", ":", "=", "@", "/", '"', "'", ",", ".", " ", "\n",
+    "-", "eyJ", "hf_", "sk-", "abcdefgh", "A1b2C3d4E5f6G7h8", "0", "***", "\\", "{", "\udcff",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=25).map("".join), st.lists(st.sampled_from(["abcd", "e=ab", "****", "p***"])))
+def test_masking_twice_changes_nothing(text: str, secrets: list[str]) -> None:
+    once = mask(text, secrets)
+    assert mask(once, secrets) == once
+
+
+def test_tokens_in_three_parts_are_masked_wherever_they_stand() -> None:
+    token = "eyJhbGciOiJI.eyJzdWIiOiIx.SflKxwRJSMeKKF2QT4"
+    assert mask(f"x {token} y") == f"x {MASK} y"
+    text = mask(f"aaaaaaaaaaaa.{token}.{token}.eyJ.short-{token}")
+    assert "eyJhbG" not in text
+    assert "SflKxw" not in text
+    assert mask("www.example.com eyJ.a.b 1.2.3") == "www.example.com eyJ.a.b 1.2.3"
+
+
+NASTY: dict[str, Callable[[int], str]] = {
+    "words joined by dashes": lambda n: "a-" * (n // 2),
+    "beginnings of tokens": lambda n: "eyJAAAAAAAA-" * (n // 12),
+    "parts joined by dots": lambda n: "eyJAAAAAAAA." * (n // 12) + "-",
+    "hexadecimal words": lambda n: "-".join(os.urandom(4).hex() for _ in range(n // 9)),
+    "random text without an end": lambda n: base64.urlsafe_b64encode(os.urandom(n * 3 // 4)).decode(),
+    "a name and blanks": lambda n: "password" + " " * n,
+    "names and blanks": lambda n: "api_key " * (n // 8),
+    "names joined": lambda n: "a-secret_" * (n // 9),
+    "addresses": lambda n: "://a:" * (n // 5),
+    "bearers": lambda n: "bearer aaaaaaaa-" * (n // 16),
+    "backslashes": lambda n: "secret" + "\\" * n,
+    "keys in a row": lambda n: "sk-" * (n // 3),
+}
+
+
+@pytest.mark.parametrize("kind", NASTY)
+def test_the_work_grows_with_the_text_alone(kind: str) -> None:
+    """Eight times the text may take thirty times as long, on a busy machine too; a quadratic pattern takes sixty-four times."""
+
+    def cost(size: int) -> int:
+        text = NASTY[kind](size)
+        best = 0
+        for _ in range(3):
+            began = time.thread_time_ns()  # of this thread: what other processes do does not count
+            mask(text)
+            took = time.thread_time_ns() - began
+            best = min(best, took) if best else took
+        return best
+
+    assert cost(800_000) <= 30 * cost(100_000)
+
+
+@pytest.mark.parametrize("secret", [b"k\xff\xfesecret\x80".decode("utf-8", "surrogateescape"), "lone\ud800half"])
+def test_a_secret_that_is_no_utf8_is_masked_and_never_raises(secret: str) -> None:
+    lenient = secret.encode("utf-8", "surrogatepass" if "\ud800" in secret else "surrogateescape").decode("utf-8", "replace")
+    for text in (secret, lenient, json.dumps(secret), repr(secret)):
+        assert mask(f"<{text}>", [secret]) in (f"<{MASK}>", f'<"{MASK}">', f"<'{MASK}'>")

@@ -1,6 +1,8 @@
 """Masks secrets in text. The one function through which everything passes that a run writes or shows. Pure.
 
-Known values are masked wherever they stand, also in their JSON and URL forms; beyond that, text that looks like a key is masked.
+Known values are masked wherever they stand, also in their JSON, URL and ``repr`` forms; beyond that, text that looks like a key is
+masked. What is masked here may come from a server that prints anything, so every pattern needs time in proportion to the text:
+possessive quantifiers, and no pattern that begins anew inside a run of characters that it has already read.
 """
 
 from __future__ import annotations
@@ -14,31 +16,63 @@ MASK = "***"
 MIN_LENGTH = 4
 """Known values shorter than this are not masked by value: they would blot out ordinary words."""
 
-_NAMED = (
-    r"(?P<name>\b[\w-]{0,48}?(?:api[_-]?key|secret|passwd|password|access[_-]?key|auth[_-]?token|hf[_-]?token|hub[_-]?token|_token))"
-    r"(?P<sep>\\?[\"']?\s*(?:[:=]|(?<=key)\s)\s*\\?[\"']?)(?P<value>[^\s\"'\\,;&}\])\[{]+)"
-)
+_ROUNDS = 8
+"""Masking one thing may uncover another: the text is gone over until nothing changes, at most this often."""
+
 _PATTERNS = [
-    (re.compile(r"\bhf_[A-Za-z0-9]{16,}\b"), MASK),
-    (re.compile(r"\b(?:sk|pk|ghp|gho|ghs|glpat|xox[abp])[-_][A-Za-z0-9_-]{16,}"), MASK),
-    (re.compile(r"\bgithub_pat_[A-Za-z0-9_]{16,}"), MASK),
+    (re.compile(r"\bhf_[A-Za-z0-9]{16,}+\b"), MASK),
+    (re.compile(r"\b(?:sk|pk|ghp|gho|ghs|glpat|xox[abp])[-_][A-Za-z0-9_-]{16,}+"), MASK),
+    (re.compile(r"\bgithub_pat_[A-Za-z0-9_]{16,}+"), MASK),
     (re.compile(r"\bAKIA[0-9A-Z]{16}\b"), MASK),
-    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}"), MASK),
-    (re.compile(r"(?i)\b(bearer|basic) +(?=\S*\d)[A-Za-z0-9._~+/=-]{8,}"), rf"\1 {MASK}"),
-    (re.compile(r"(://[^\s/:@]+):[^\s/@]+@"), rf"\1:{MASK}@"),
+    (re.compile(r"(?i)\b(bearer|basic) ++(?=[^\s\d]*+\d)[A-Za-z0-9._~+/=-]{8,}+"), rf"\1 {MASK}"),
+    (re.compile(r"(://[^\s/:@]++):[^\s/@]++@"), rf"\1:{MASK}@"),
 ]
-_NAMED_VALUE = re.compile(_NAMED, re.IGNORECASE)
+_DOTTED = re.compile(r"(?<![\w-])[\w-]++(?:\.[\w-]++){2,}+")
+_TOKEN_HEAD = re.compile(r"\beyJ(?=[\w-]{8})")
+_TOKEN_PART = 8
+_NAMED_VALUE = re.compile(
+    r"(?P<name>api[_-]?key|secret|passwd|password|access[_-]?key|(?:auth|hf|hub)[_-]?token|_token)"
+    r"(?P<sep>\\?[\"']?\s*(?:[:=]|(?<=key)\s)\s*\\?[\"']?)(?P<value>[^\s\"'\\,;&}\])\[{]++)",
+    re.IGNORECASE,
+)
 _NUMBER = re.compile(r"-?\d{1,6}(?:\.\d+)?|\$\{.*")
 _NOT_SECRET = {"none", "null", "true", "false", '""', "''", "absent", "empty", MASK.lower()}
 
 
 def mask(text: str, secrets: Iterable[str] = ()) -> str:
     """The text without the given secret values and without anything that looks like a key. Masking twice changes nothing."""
-    for form in _forms(secrets):
+    forms = _forms(secrets)
+    for _ in range(_ROUNDS):
+        masked = _once(text, forms)
+        if masked == text:
+            break
+        text = masked
+    return text
+
+
+def _once(text: str, forms: list[str]) -> str:
+    for form in forms:
         text = text.replace(form, MASK)
     for pattern, into in _PATTERNS:
         text = pattern.sub(into, text)
+    if "eyJ" in text:
+        text = _DOTTED.sub(_mask_tokens, text)
     return _NAMED_VALUE.sub(_mask_named, text)
+
+
+def _mask_tokens(match: re.Match[str]) -> str:
+    """JSON web tokens (RFC 7519: three parts joined by dots, the first one beginning with ``eyJ``) inside words joined by dots."""
+    parts, at = match[0].split("."), 0
+    out: list[str] = []
+    while at < len(parts):
+        found = _TOKEN_HEAD.search(parts[at])
+        if found and len(parts[at + 1 : at + 3]) == 2 and min(map(len, parts[at + 1 : at + 3])) >= _TOKEN_PART:
+            out.append(parts[at][: found.start()] + MASK)
+            at += 3
+        else:
+            out.append(parts[at])
+            at += 1
+    return ".".join(out)
 
 
 def _mask_named(match: re.Match[str]) -> str:
@@ -50,8 +84,19 @@ def _mask_named(match: re.Match[str]) -> str:
 
 
 def _forms(secrets: Iterable[str]) -> list[str]:
+    """How the values may be spelled in text, longest first. A value that is no UTF-8 (bytes as lone surrogates) is spelled as a log
+    that was read leniently shows it, too."""
     forms: set[str] = set()
     for secret in secrets:
         if len(secret) >= MIN_LENGTH and secret != MASK:
-            forms |= {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], quote(secret, safe="")}
-    return sorted(forms, key=lambda f: (-len(f), f))
+            raw = _bytes(secret)
+            forms |= {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1]}
+            forms |= {quote(raw, safe=""), raw.decode("utf-8", "replace")}
+    return sorted(forms, key=lambda form: (-len(form), form))
+
+
+def _bytes(secret: str) -> bytes:
+    try:
+        return secret.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # a lone surrogate that stands for no byte
+        return secret.encode("utf-8", "surrogatepass")
