@@ -107,8 +107,8 @@ def test_a_known_secret_never_survives(secret: str, before: str, after: str) -> 
 
 
 FRAGMENTS = [
-    "api_key", "secret", "_token", "password", "bearer ", "Basic ", "://", "user", ":", "=", "@", "/", '"', "'", ",", ".", " ", "\n",
-    "-", "eyJ", "hf_", "sk-", "abcdefgh", "A1b2C3d4E5f6G7h8", "0", "***", "\\", "{", "\udcff",
+    "api_key", "secret", "_token", "password", "bearer ", "Basic ", "://", "user", ":", "=", "@", "/", '"', "'", ",", ".", " ",
+    "\n", "-", "eyJ", "hf_", "sk-", "abcdefgh", "A1b2C3d4E5f6G7h8", "0", "***", "\\", "{", "\udcff",
 ]  # fmt: skip
 
 

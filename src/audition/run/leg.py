@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from audition.engines.base import BootOutcome, Engine
+from audition.errors import InternalError
 from audition.faults.matcher import Diagnosis, diagnose
 from audition.judge.records import BootRecord, Caveat, LegRecord, ProbeRecord, WorkloadRecord
 from audition.load.workload import Progress, run_workload
@@ -18,17 +20,22 @@ from audition.observe.logs import facts_for_leg, read_log
 from audition.probes.greedy import reference_answers
 from audition.probes.runner import run_probes
 from audition.report.mask import mask
-from audition.run.folder import RunFolder, write_atomically
+from audition.run.folder import RunFolder
 from audition.run.rehearsal import SHORTENED
 from audition.run.reporter import Reporter
 from audition.spike.model import Arm, Leg, Spike, Workload
+from audition.wayback.files import cut_lines, read_bounded, until
 from audition.wayback.proctable import redacted
 
 T = TypeVar("T")
 LegOutcome = Literal["complete", "engine-died", "cut", "failed"]
 DEAD = frozenset({"engine-died", "engine-hangs"})
 _PROBE_DEADLINE_S = 180.0
-_LONGEST_LINE = 8192
+KEPT = (2 * 2**20, 6 * 2**20)  # first and last bytes kept of a log: the boot stands at its beginning, a death at its end
+SHORT = (2**18, 3 * 2**18)  # when the run is given up and production waits
+LONGEST_LINE = 8192  # characters
+_MARGIN = 4096  # read beyond the cut, so that a secret across it is seen whole and masked
+_PIECE = 2**18
 
 
 def in_loop(work: Coroutine[Any, Any, T]) -> T:
@@ -86,7 +93,7 @@ class LegMeter:
             facts["arguments"] = [self._masked(word) for word in redacted(command.argv)]
         if (summary := host.summary()) is not None:
             facts["host"] = summary.as_facts()
-        diagnosis = self._log(number, leg.arm, engine, facts)
+        diagnosis = self._log(number, leg.arm, engine, facts, give_up)
         if outcome == "engine-died" and diagnosis:
             detail = f"{detail}: {diagnosis[0].title}"
         return self._write(
@@ -97,16 +104,20 @@ class LegMeter:
         """The record of a leg whose engine did not start."""
         arm = self.spike.arm(leg.arm)
         facts: dict[str, Any] = {}
-        self._log(number, leg.arm, self.engines[leg.arm], facts)
+        self._log(number, leg.arm, self.engines[leg.arm], facts, lambda: False)
         now = time.time()
         record = LegRecord(number, arm.name, arm.role, "boot-failed", boot.failure, now, now, boot, [], facts, [])
         self.folder.write_leg(record)
         return record
 
     def boot_record(self, arm: str, outcome: BootOutcome) -> BootRecord:
-        """What the log of a failed boot says, with the failure in words first."""
+        """What the log of a failed boot says, with the failure in words first.
+
+        Raises InternalError when audition's own files failed: that says nothing about the server.
+        """
         engine = self.engines[arm]
-        found = diagnose(_lines(engine.log_since_start()))
+        blame_ourselves(engine, f"the boot of {arm} failed")
+        found = diagnose(_lines(_log_of(engine), KEPT, lambda: False))
         cause = found[0] if found else None
         words = {
             "exited": "the server exited during its boot",
@@ -183,18 +194,59 @@ class LegMeter:
         codes = {caveat.code: caveat.text for caveat in record.caveats}
         dead = next((codes[code] for code in DEAD if code in codes), None)
         if dead is not None or not engine.alive():
+            blame_ourselves(engine, f"the server of {engine.arm} died or hung in workload {record.workload}")
             return "engine-died", f"the server died or hung in workload {record.workload}" + (f" ({dead})" if dead else "")
         if not record.complete:
             return "cut", f"workload {record.workload} was cut short"
         return "complete", ""
 
-    def _log(self, number: int, arm: str, engine: Engine, facts: dict[str, Any]) -> list[Diagnosis]:
-        """Copy the engine's log, masked, take its figures into ``facts``, and return what it says went wrong."""
-        lines = _lines(engine.log_since_start())
-        facts.update(facts_for_leg(read_log(lines)))
-        text = self._masked("\n".join(lines))
-        write_atomically(self.folder.leg_folder(number, arm) / "engine.log", text + ("\n" if text else ""))
-        return diagnose(lines)
+    def _log(
+        self, number: int, arm: str, engine: Engine, facts: dict[str, Any], give_up: Callable[[], bool]
+    ) -> list[Diagnosis]:  # fmt: skip
+        """Copy the engine's log, bounded and masked, take its figures into ``facts``, and return what it says went wrong.
+
+        Production waits for this when the run is given up: then only a short piece is looked at. Raises InternalError.
+        """
+        path = _log_of(engine)
+        target = self.folder.leg_folder(number, arm) / "engine.log"
+        try:
+            if not give_up():
+                found = self._look(path, target, KEPT, facts, give_up)
+                if not give_up():
+                    return found
+            return self._look(path, target, SHORT, facts, lambda: False)
+        except OSError as cause:
+            raise InternalError(f"the log of {arm} cannot be copied to {target}", seen=str(cause)) from cause
+
+    def _look(
+        self, path: Path, target: Path, kept: tuple[int, int], facts: dict[str, Any], stop: Callable[[], bool]
+    ) -> list[Diagnosis]:  # fmt: skip
+        facts.update(facts_for_leg(read_log(line[:LONGEST_LINE] for line in _lines(path, kept, stop))))
+        spare = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            with spare.open("w", encoding="utf-8") as file:
+                for text in self._masked_pieces(_lines(path, kept, stop)):
+                    file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            spare.replace(target)
+        finally:
+            spare.unlink(missing_ok=True)
+        return diagnose(line[:LONGEST_LINE] for line in _lines(path, kept, stop))
+
+    def _masked_pieces(self, lines: Iterator[str]) -> Iterator[str]:
+        """Masked text in pieces of whole lines; in one piece when a secret has several lines."""
+        most = sum(KEPT) if any("\n" in secret for secret in self.secrets) else _PIECE
+        waiting: list[str] = []
+        size = 0
+        for line in lines:
+            waiting.append(line if len(line) <= LONGEST_LINE else self._masked(line)[:LONGEST_LINE])
+            size += len(waiting[-1]) + 1
+            if size >= most:
+                yield self._masked("\n".join(waiting)) + "\n"
+                waiting, size = [], 0
+        if waiting:
+            yield self._masked("\n".join(waiting)) + "\n"
 
     def _write(
         self, number: int, arm: Arm, *, outcome: LegOutcome, detail: str, started: float, boot: BootRecord,
@@ -208,10 +260,35 @@ class LegMeter:
         return record
 
 
-def _lines(path: Path) -> list[str]:
-    """The lines of a log copy (bounded by the engine that made it), each cut to a length that a person could read."""
+def blame_ourselves(engine: Engine, what: str) -> None:
+    """Raise InternalError when a server may have died because audition's own files for it are gone or cannot take any more."""
+    process = engine.target().process
+    if process is None:
+        return
+    state_dir = Path(process.identity_file).parent.parent.parent
+    trouble = ""
+    if not state_dir.is_dir():
+        trouble = f"audition's working folder {state_dir} is gone"
+    elif Path(process.log_file).is_relative_to(state_dir):
+        space = os.statvfs(state_dir)
+        if space.f_bavail * space.f_frsize < _PIECE:
+            trouble = f"the disk of {state_dir}, where the server's log goes, is full"
+    if trouble:
+        raise InternalError(f"{what}, but that may be audition's own fault", seen=trouble, next_step="put it right and run again")
+
+
+def _log_of(engine: Engine) -> Path:
+    """The copy of an engine's log. Raises InternalError when it cannot be made: that says nothing about the server."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        return engine.log_since_start()
+    except OSError as cause:
+        raise InternalError(f"the log of {engine.arm} cannot be copied", seen=str(cause)) from cause
+
+
+def _lines(path: Path, kept: tuple[int, int], stop: Callable[[], bool]) -> Iterator[str]:
+    """The first and the last lines of a log copy, each cut to a length that a person could read (and a margin)."""
+    try:
+        for line in cut_lines(until(read_bounded(path, 0, *kept), stop), LONGEST_LINE + _MARGIN):
+            yield line.decode("utf-8", "replace")
     except FileNotFoundError:
-        return []
-    return [line[:_LONGEST_LINE] for line in text.splitlines()]
+        return

@@ -1,5 +1,7 @@
 """Small files that must survive a crash, and where they go when their own place is gone or cannot be written.
 
+Large ones that a server wrote are read in pieces, and only their beginning and their end.
+
 The spare place is a private folder in memory (/dev/shm); it is lost at a reboot, like every process that it speaks of.
 """
 
@@ -8,8 +10,9 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 
 def write_atomic(path: Path, text: str, mode: int = 0o600) -> None:
@@ -63,3 +66,75 @@ def spare_path(path: str) -> str:
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o077:
         return ""
     return f"{folder}/{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}-{os.path.basename(path)}"
+
+
+PIECE = 2**18
+_TORN = 2**16  # a cut is moved to an end of line within this many bytes, so that no line (no secret in it) is torn in two
+
+
+def read_bounded(source: Path, start: int, head: int, tail: int) -> Iterator[bytes]:
+    """A file from byte ``start`` on, in pieces; of more than ``head`` + ``tail`` bytes only the first and the last ones, with a
+    line between them that says how many bytes were left out. Raises OSError."""
+    with source.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        start = max(0, start)
+        if size - start <= head + tail:
+            yield from _range(file, start, size)
+            return
+        end, after = start + head, size - tail
+        window = min(_TORN, head)
+        end -= window - (_last_end(b"".join(_range(file, end - window, end))) or window)
+        after += b"".join(_range(file, after, min(after + _TORN, size))).find(b"\n") + 1
+        yield from _range(file, start, end)
+        yield f"\n[{after - end} bytes of the log are left out here]\n".encode()
+        yield from _range(file, after, size)
+
+
+def copy_bounded(source: Path, start: int, target: Path, head: int, tail: int) -> int:
+    """Copy what ``read_bounded`` gives to ``target`` (mode 0600, replaced whole); returns the bytes written. Raises OSError."""
+    spare = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    descriptor = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    written = 0
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            for piece in read_bounded(source, start, head, tail):
+                written += file.write(piece)
+        os.replace(spare, target)
+    except BaseException:
+        spare.unlink(missing_ok=True)
+        raise
+    return written
+
+
+def cut_lines(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
+    """The lines of a stream without their ends, each cut to ``most`` bytes; CR ends a line, too (progress bars). Never holds more
+    than a piece and a line."""
+    rest = b""
+    for piece in pieces:
+        *whole, last = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        for part in whole:
+            yield (rest + part)[:most]
+            rest = b""
+        rest = (rest + last[:most])[:most]
+    if rest:
+        yield rest
+
+
+def until(pieces: Iterable[bytes], stop: Callable[[], bool]) -> Iterator[bytes]:
+    """The pieces until ``stop`` says so; asked before each."""
+    for piece in pieces:
+        if stop():
+            return
+        yield piece
+
+
+def _range(file: IO[bytes], start: int, end: int) -> Iterator[bytes]:
+    file.seek(start)
+    while start < end and (piece := file.read(min(PIECE, end - start))):
+        start += len(piece)
+        yield piece
+
+
+def _last_end(data: bytes) -> int:
+    """How many bytes up to the last end of line, 0 without any."""
+    return data.rfind(b"\n") + 1
