@@ -23,10 +23,10 @@ from audition.wayback import state
 from audition.wayback.bundle import build
 from audition.wayback.guard import Settings
 from audition.wayback.lock import acquire, current_holder
-from audition.wayback.plan import ProcessRef, RestorePlan
+from audition.wayback.plan import ProcessRef, RestorePlan, redact
 from audition.wayback.procs import ProcessServer, base_python
 from audition.wayback.proctable import is_alive, own_ref
-from wayback.tiny_world import QUICK, World, start_and_wait, wait_until
+from wayback.tiny_world import ENGINE, QUICK, World, start_and_wait, wait_until
 
 SETTINGS = Settings(runner_stop_s=0.5, retry_s=0.2, retries=3, lock_wait_s=0.3, pace=QUICK)
 
@@ -292,6 +292,123 @@ def test_the_bundle_restores_by_hand_without_any_environment(scene: Scene) -> No
     assert usage.returncode == 2
 
 
+SECRET = 'planted "secret" value 77'
+
+CHATTY = """
+import os, sys
+print("the key is", os.environ["MY_KEY"], flush=True)
+if os.path.exists(os.environ["BROKEN"]):
+    os.remove(os.environ["BROKEN"])
+    sys.exit(3)
+"""
+
+
+def chatty(scene: Scene) -> RestorePlan:
+    """A plan for a production that prints its key at each boot, and whose next boot fails when ``scene.folder/broken`` is there."""
+    plan = scene.open(secrets=[SECRET])
+    ProcessServer(scene.production).stop(3)
+    program = scene.folder / "chatty.py"
+    program.write_text(CHATTY + Path(ENGINE).read_text().replace("from __future__ import annotations", ""))
+    process = scene.production.process
+    assert process is not None
+    env = {**process.env, "MY_KEY": SECRET, "BROKEN": str(scene.folder / "broken")}
+    argv = [process.argv[0], str(program), *process.argv[2:]]
+    arms = Path(plan.state_dir) / "arms" / "production"
+    process = replace(process, argv=argv, env=env, log_file=str(arms / "server.log"), identity_file=str(arms / "identity.json"))
+    scene.production = replace(scene.production, process=process)
+    start_and_wait(scene.production)
+    return replace(plan, production=scene.production)
+
+
+def leaks(folder: Path, *but: str) -> list[str]:
+    forms = [SECRET.encode(), json.dumps(SECRET)[1:-1].encode(), b"planted"]
+    files = [file for file in folder.rglob("*") if file.is_file() and file.name not in but]
+    return [str(file) for file in files if any(form in file.read_bytes() for form in forms)]
+
+
+def test_no_secret_stays_behind_whether_it_worked_at_once_or_not(scene: Scene) -> None:
+    plan = chatty(scene)
+    folder = Path(plan.state_dir)
+    guard = scene.guard(plan)
+    for name in ("log-production.txt", "arms/production/log-since-start.txt"):
+        (folder / name).write_text(SECRET)
+    scene.swap()
+    (scene.folder / "broken").touch()
+    scene.kill_runner()
+    scene.ended(guard)
+    assert scene.is_back(plan)
+    assert SECRET in (folder / "arms/production/server.log").read_text(), "the log of a live server is never touched"
+    assert (folder / "arms/production/identity.json").exists()
+    assert "the key is ***" in log_of(plan)
+    assert "the key is ***" in (Path(plan.run_dir) / "restored-by-guard.json").read_text()
+    assert leaks(folder, "server.log") == []
+    assert leaks(Path(plan.run_dir)) == []
+    assert [file.name for file in folder.iterdir() if file.is_file() and file.stat().st_mode & 0o077] == []
+
+
+def test_what_is_left_after_a_failure_names_no_secret(scene: Scene) -> None:
+    plan = replace(chatty(scene), manual=[f"serve --key '{SECRET}'"])
+    guard = scene.guard(plan, replace(SETTINGS, retries=0))
+    ProcessServer(scene.production).stop(3)
+    scene.stranger(sys.executable, "-c", f"import socket,time\ns=socket.create_server(('127.0.0.1',{scene.port}))\ntime.sleep(99)")
+    wait_until(lambda: ProcessServer(scene.production).view().state == "foreign")
+    scene.kill_runner()
+    scene.ended(guard)
+    assert (Path(plan.state_dir) / state.FAILED).exists()
+    assert "serve --key '***'" in (Path(plan.state_dir) / state.FAILED).read_text()
+    assert leaks(Path(plan.state_dir), "server.log", "plan.json") == []
+
+
+def test_the_state_folder_is_closed_to_others(scene: Scene) -> None:
+    plan = scene.open()
+    folder = Path(plan.state_dir)
+    folder.mkdir(parents=True)
+    folder.chmod(0o755)
+    (folder / "journal.sqlite").touch(mode=0o644)
+    scene.guard(plan)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {file.name: oct(file.stat().st_mode & 0o777) for file in folder.iterdir()} == dict.fromkeys(
+        ["journal.sqlite", "guard.log", "guard.pyz", "guard.json", "plan.json", "plan.sha256"], "0o600"
+    )
+
+
+def test_one_file_that_cannot_be_removed_does_not_save_the_others(tmp_path: Path) -> None:
+    (tmp_path / "log-a.txt").mkdir()
+    for name in ("plan.json", "log-b.txt", "saved-x.json", "keep.log"):
+        (tmp_path / name).write_text("x")
+    with pytest.raises(OSError, match=r"log-a\.txt"):
+        state.shred(tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["keep.log", "log-a.txt"]
+
+
+def test_a_plan_without_a_list_of_secrets_is_read(scene: Scene) -> None:
+    plan = scene.open(secrets=["a-secret"])
+    data = json.loads(plan.to_json())
+    assert RestorePlan.from_json(plan.to_json()).secrets == ["a-secret"]
+    del data["secrets"]
+    assert RestorePlan.from_json(json.dumps(data)).secrets == []
+
+
+def test_redacting_finds_longer_values_first_and_spares_short_ones() -> None:
+    odd = b"k\xffey-odd".decode("utf-8", "surrogateescape")
+    assert redact("abcdef abcd abc", ["abcd", "abcdef", "abc", ""]) == "*** *** abc"
+    assert redact(f"{odd} {odd!r} k\ufffdey-odd", [odd]) == "*** '***' ***"
+
+
+def test_production_is_not_spared_when_memory_runs_out_because_the_guard_is(scene: Scene) -> None:
+    plan = scene.open()
+    own = Path("/proc/self/oom_score_adj").read_text()
+    guard = scene.guard(plan)
+    if Path(f"/proc/{guard.process.pid}/oom_score_adj").read_text().strip() != "-900":
+        pytest.skip("a process may not lower its oom_score_adj here (needs CAP_SYS_RESOURCE)")
+    scene.swap()
+    scene.kill_runner()
+    scene.ended(guard)
+    leader = ProcessServer(scene.production).leader()
+    assert leader is not None
+    assert Path(f"/proc/{leader.pid}/oom_score_adj").read_text() == own
+
+
 @pytest.fixture
 def disk_scene(tmp_path: Path) -> Iterator[Scene]:
     """A scene whose whole folder is a small disk of its own."""
@@ -341,3 +458,9 @@ def test_a_disk_that_takes_nothing_any_more(disk_scene: Scene, trouble: str) -> 
     disk_scene.ended(guard)
     assert disk_scene.is_back(plan)
     assert ProcessServer(disk_scene.candidate).members() == []
+
+
+def test_the_oom_score_is_set_and_what_it_was_is_told() -> None:
+    program = "from audition.wayback.guard import set_oom_score as s; a = s('300'); b = s('400'); print(a, b, s('500'))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [Path("/proc/self/oom_score_adj").read_text().strip(), "300", "400"]

@@ -15,6 +15,7 @@ import os
 import select
 import signal
 import socket
+import stat
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -23,9 +24,12 @@ from typing import Any
 
 from audition.wayback import state
 from audition.wayback.files import write_atomic
-from audition.wayback.plan import ProcessRef, RestorePlan
+from audition.wayback.plan import ProcessRef, RestorePlan, redact
 from audition.wayback.proctable import is_alive, own_ref, send_signal
 from audition.wayback.server import ServerView, WaybackError
+
+SPARED = "-900"
+"""The guard's own ``oom_score_adj``: it is among the last to be killed when memory runs out (-1000 is never, 0 is usual)."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,23 @@ class Settings:
 
 def log(text: str) -> None:
     """One line to the guard's log: Unix time, local time, text. A log that cannot be written never stops the guard."""
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")  # odd bytes must not cost the line
     with contextlib.suppress(OSError, ValueError):
         print(f"{time.time():.3f} {time.strftime('%Y-%m-%d %H:%M:%S')} {text}", flush=True)
+
+
+def set_oom_score(value: str) -> str:
+    """Set this process's ``oom_score_adj`` where that is allowed (proc(5)); returns what it was, "" when that cannot be read.
+
+    Children inherit it, so it is set back before servers are started.
+    """
+    before = ""
+    with contextlib.suppress(OSError):
+        with open("/proc/self/oom_score_adj", encoding="ascii") as file:
+            before = file.read().strip()
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write(value)
+    return before
 
 
 def look(plan: RestorePlan, *, ask: bool = False) -> ServerView:
@@ -68,8 +87,9 @@ def look(plan: RestorePlan, *, ask: bool = False) -> ServerView:
 class Guard:
     """One guard: a plan, the channel to its runner, and the loop."""
 
-    def __init__(self, plan: RestorePlan, channel: socket.socket, wake: int, settings: Settings) -> None:
+    def __init__(self, plan: RestorePlan, channel: socket.socket, wake: int, settings: Settings, oom_score: str = "0") -> None:
         self.plan = plan
+        self.oom_score = oom_score  # what servers that it starts begin with: only the guard itself is spared when memory runs out
         self.settings = settings
         self.channel: socket.socket | None = channel
         self.wake = wake
@@ -77,6 +97,10 @@ class Guard:
         self.runner_fd = self._watch()
         self._unread = b""
         self.confirmed = False  # until the runner has accepted the proof nothing was touched, and a closed channel ends the guard
+
+    def log(self, text: str) -> None:
+        """One line to the guard's log, without the plan's secret values."""
+        log(redact(text, self.plan.secrets))
 
     def _watch(self) -> int:
         try:
@@ -150,11 +174,11 @@ class Guard:
             ref = ProcessRef(**message["by"])
             if not is_alive(ref) or ref == own_ref():
                 return {"ok": False, "why": "the guard that shall take over does not live"}, False
-            log(f"replaced by the guard with pid {ref.pid}")
+            self.log(f"replaced by the guard with pid {ref.pid}")
             return {"ok": True}, True
         if ask == "stand down":
             why = self.why_not_stand_down()
-            log(f"stand down: {why or 'agreed'}")
+            self.log(f"stand down: {why or 'agreed'}")
             return {"ok": not why, "why": why}, not why
         return {"ok": False, "why": f"unknown message {ask!r}"}, False
 
@@ -165,8 +189,8 @@ class Guard:
         try:
             view = look(self.plan, ask=True)
         except WaybackError as error:
-            return f"production cannot be looked at: {error}"
-        return "" if view.state == "running" else f"production does not run: {view.detail}"
+            return redact(f"production cannot be looked at: {error}", self.plan.secrets)
+        return "" if view.state == "running" else redact(f"production does not run: {view.detail}", self.plan.secrets)
 
     # ---- acting
 
@@ -175,20 +199,20 @@ class Guard:
 
         False: it heeded the SIGTERM and restores by itself, within the limit that it named.
         """
-        log(f"ends the runner, pid {self.plan.runner.pid}")
+        self.log(f"ends the runner, pid {self.plan.runner.pid}")
         for number, wait_s in ((signal.SIGTERM, self.settings.runner_stop_s), (signal.SIGKILL, 10.0)):
             before = self.deadline
             try:
                 if not send_signal(self.plan.runner, number):
                     return True
             except WaybackError as error:
-                log(str(error))
+                self.log(str(error))
             if self._runner_ends(wait_s):
                 return True
             if self.deadline != before:
-                log("the runner restores by itself")
+                self.log("the runner restores by itself")
                 return False
-        log("the runner cannot be ended; restoring all the same")
+        self.log("the runner cannot be ended; restoring all the same")
         return True
 
     def _runner_ends(self, wait_s: float) -> bool:
@@ -207,21 +231,21 @@ class Guard:
 
     def act(self, why: str) -> int:
         """Restore, again and again within a limit; returns 0 when production is verified, 7 when it is not."""
-        log(why)
+        self.log(why)
         tries = self.settings.retries + 1
         for number in range(tries):
             if number:
-                log(f"tries again in {self.settings.retry_s:.0f} s ({number} of {tries - 1})")
+                self.log(f"tries again in {self.settings.retry_s:.0f} s ({number} of {tries - 1})")
                 time.sleep(self.settings.retry_s)
                 if state.closed(Path(self.plan.state_dir)):
-                    log("somebody else has brought production back and closed the run: nothing more to do")
+                    self.log("somebody else has brought production back and closed the run: nothing more to do")
                     return 0
             try:
                 if self.try_once():
                     return 0
             except Exception as error:  # noqa: BLE001 - whatever happens, the guard tries again
-                log(f"restoring failed: {error!r}")
-        log("gives up: production could not be verified; `audition recover` tries again")
+                self.log(f"restoring failed: {error!r}")
+        self.log("gives up: production could not be verified; `audition recover` tries again")
         return 7
 
     def try_once(self) -> bool:
@@ -231,19 +255,24 @@ class Guard:
         lock = self._lock()
         try:
             if state.closed(Path(self.plan.state_dir)) and not self.why_not_stand_down():
-                log("the run has ended with production verified: nothing to do")
+                self.log("the run has ended with production verified: nothing to do")
                 return True
-            log("restore begins")
-            report = restore(self.plan, say=log, pace=Pace(**self.settings.pace))  # type: ignore[arg-type]  # tries are whole numbers
+            self.log("restore begins")
+            pace = Pace(**self.settings.pace)  # type: ignore[arg-type]  # tries are whole numbers
+            set_oom_score(self.oom_score)
+            try:
+                report = restore(self.plan, say=self.log, pace=pace)
+            finally:
+                set_oom_score(SPARED)
             data = report.to_data()
-            log(f"restored: {report.verified}; problems: {report.problems}")
+            self.log(f"restored: {report.verified}; problems: {report.problems}")
             if not report.verified:
-                log(f"left {state.write_failure(self.plan, data) or 'no file'}; by hand: {report.manual}")
+                self.log(f"left {state.write_failure(self.plan, data) or 'no file'}; by hand: {report.manual}")
                 return False
             try:
                 state.close(self.plan, "guard", data)
             except OSError as error:
-                log(f"production is back, but that could not be recorded: {error}")
+                self.log(f"production is back, but that could not be recorded: {error}")
             with contextlib.suppress(OSError):
                 write_atomic(Path(self.plan.run_dir) / "restored-by-guard.json", json.dumps(data, indent=1), 0o644)
             return True
@@ -274,15 +303,15 @@ class Guard:
             except LockHeld as error:
                 holder = error.holder
                 if holder is None or not holder_lives(holder) or holder.process == plan.runner:
-                    log(f"goes on without the lock: {error}")
+                    self.log(f"goes on without the lock: {error}")
                     return None
                 if holder.role == "run" and holder.run_id != plan.run_id:
                     raise WaybackError(f"another run answers for production now: {error}") from error
                 if told != str(error):
                     told = str(error)
-                    log(f"waits: {error}")
+                    self.log(f"waits: {error}")
             except WaybackError as error:
-                log(f"goes on without the lock: {error}")
+                self.log(f"goes on without the lock: {error}")
                 return None
 
 
@@ -293,8 +322,10 @@ def serve(channel: socket.socket) -> int:
     reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.signal(signal.SIGUSR1, lambda *_: None)
     signal.set_wakeup_fd(writing)
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-        file.write("-900")
+    with contextlib.suppress(OSError):
+        if stat.S_ISREG(os.fstat(1).st_mode):  # its log: what it says is nobody else's
+            os.fchmod(1, 0o600)
+    before = set_oom_score(SPARED)
     data = b""
     while not data.endswith(b"\n"):
         part = channel.recv(65536)
@@ -303,7 +334,7 @@ def serve(channel: socket.socket) -> int:
         data += part
     message = json.loads(data)
     try:
-        guard = Guard(RestorePlan.from_json(message["plan"]), channel, reading, Settings(**message["settings"]))
+        guard = Guard(RestorePlan.from_json(message["plan"]), channel, reading, Settings(**message["settings"]), before or "0")
         view = look(guard.plan)
     except (WaybackError, OSError, ValueError, KeyError, TypeError) as error:
         channel.sendall(json.dumps({"armed": False, "why": f"{error}"}).encode() + b"\n")

@@ -6,6 +6,7 @@ own: no journal, no spike file, no virtual environment. No effects here.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -142,7 +143,7 @@ class RestorePlan:
     """The whole plan. ``deadline``: Unix seconds at which restoring begins even if the runner lives, None without a window.
 
     ``state_dir``: this run's folder of working state; ``lock_files``: taken (flock) by whoever restores; ``manual``: what a person
-    types when all else fails.
+    types when all else fails. ``secrets``: values that are left out of everything that restoring says or leaves behind.
     """
 
     run_id: str
@@ -188,11 +189,20 @@ class RestorePlan:
         )
 
 
+SHORTEST_SECRET = 4  # characters; shorter values would blot out ordinary words
+
+
 def redact(text: str, secrets: list[str]) -> str:
-    """The text without the secret values, longest first."""
-    for secret in sorted(secrets, key=len, reverse=True):
-        if secret:
-            text = text.replace(secret, "***")
+    """The text without the secret values, longest first, also as JSON, ``repr`` and a lenient reading of odd bytes spell them."""
+    forms: set[str] = set()
+    for secret in secrets:
+        if len(secret) >= SHORTEST_SECRET:
+            lenient = secret.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+            with contextlib.suppress(UnicodeEncodeError):
+                lenient = secret.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+            forms |= {secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], lenient}
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form, "***")
     return text
 
 

@@ -341,6 +341,7 @@ def _finish(run: Restoring, look: Look, end: Done | Stuck) -> RestoreReport:
             again,
             *([" ".join(run.plan.entry.open)] if run.plan.entry and not run.done.entry else []),
         ]
+        report.manual = [redact(text, secrets) for text in report.manual]
     return report
 
 

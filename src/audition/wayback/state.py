@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ SECRET_FILES = (
     "candidate-*.json",
     "log-*.txt",
     "arms/*/log-since-start.txt",
+    f".{PLAN}.*.tmp",
+    f".{FAILED}.*.tmp",
+    "arms/*/.log-since-start.txt.*.tmp",
 )  # resolved profiles, and logs that may have printed a key
 
 
@@ -37,9 +41,19 @@ def write_plan(plan: RestorePlan) -> str:
     text = plan.to_json()
     folder = Path(plan.state_dir)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(folder)
     write_atomic(folder / PLAN, text)
     write_atomic(folder / DIGEST, plan_digest(text))
     return plan_digest(text)
+
+
+def make_private(folder: Path) -> None:
+    """Close a state folder and the files in it (journal, guard.log and the like) to everybody else. Raises OSError."""
+    folder.chmod(0o700)
+    for file in folder.iterdir():
+        if file.is_file() and not file.is_symlink():
+            with contextlib.suppress(FileNotFoundError):  # a journal's files come and go
+                file.chmod(0o600)
 
 
 def read_plan(folder: Path) -> RestorePlan:
@@ -62,20 +76,28 @@ def close(plan: RestorePlan, by: str, report: dict[str, Any]) -> None:
     folder = Path(plan.state_dir)
     entry = {"verified": True, "run_id": plan.run_id, "by": by, "at": time.time(), "fence": plan.fence, "report": report}
     write_atomic(folder / CLOSED, json.dumps(entry, indent=1))
-    shred(folder)
+    processes = [arm.process for arm in (plan.production, *plan.others) if arm.process]
+    shred(folder, keep=[file for process in processes for file in (process.log_file, process.identity_file)])
 
 
-def shred(folder: Path) -> None:
-    """Remove what holds secrets. Raises OSError."""
-    for name in (PLAN, FAILED):
-        (folder / name).unlink(missing_ok=True)
-    for pattern in (f".{PLAN}.*.tmp", *SECRET_FILES):
-        for file in folder.glob(pattern):
-            file.unlink(missing_ok=True)
+def shred(folder: Path, keep: Sequence[str] = ()) -> None:
+    """Remove what holds secrets; one file that stays does not save the others. ``keep``: files that live servers use.
+
+    Raises OSError, the first one, when all the rest is removed.
+    """
+    kept = {os.path.realpath(file) for file in keep}
+    files = [folder / PLAN, folder / FAILED, *(file for pattern in SECRET_FILES for file in folder.glob(pattern))]
     spare = spare_path(str(folder / FAILED))
-    if spare:
-        Path(spare).unlink(missing_ok=True)
+    failed: OSError | None = None
+    for file in [*files, *([Path(spare)] if spare else [])]:
+        if os.path.realpath(file) not in kept:
+            try:
+                file.unlink(missing_ok=True)
+            except OSError as error:
+                failed = failed or error
     sync_folder(folder)
+    if failed is not None:
+        raise failed
 
 
 def closed(folder: Path) -> bool:
