@@ -6,8 +6,10 @@ dropped when nobody reads them. Every line is masked.
 
 from __future__ import annotations
 
-import contextlib
+import io
+import os
 import queue
+import re
 import sys
 import threading
 import time
@@ -16,8 +18,11 @@ from typing import TextIO
 from audition.report.mask import mask
 from audition.units import format_duration
 
-MOST_WAITING = 2000  # lines; more are dropped, with a count
+MOST_WAITING = 2000  # texts; more are dropped, with a count
+LONGEST_TEXT = 65536  # characters of one text
 FLUSH_S = 2.0
+_NO_ROOM_S = 0.05
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
 class Reporter:
@@ -30,9 +35,9 @@ class Reporter:
         self.secrets: list[str] = []
         self._mark = "REHEARSAL " if rehearsal else ""
         self._quiet = quiet
-        self._stream = stream or sys.stderr
+        self._stream: TextIO | None = stream or sys.stderr  # None: the process was started without a standard error
         self._start = time.monotonic()
-        self._lines: queue.SimpleQueue[str | threading.Event] = queue.SimpleQueue()  # its put may be called from a signal handler
+        self._lines: queue.SimpleQueue[tuple[float, str] | threading.Event] = queue.SimpleQueue()  # put is safe in signal handlers
         self._dropped = 0
         threading.Thread(target=self._write_all, name="reporter", daemon=True).start()
 
@@ -58,12 +63,10 @@ class Reporter:
         written.wait(limit_s)
 
     def _put(self, text: str) -> None:
-        minutes, seconds = divmod(int(time.monotonic() - self._start), 60)
         if self._lines.qsize() >= MOST_WAITING:
             self._dropped += 1
-            return
-        for line in mask(text, self.secrets).splitlines() or [""]:
-            self._lines.put(f"{self._mark}{minutes:02d}:{seconds:02d}  {line}\n")
+        else:
+            self._lines.put((time.monotonic() - self._start, text[:LONGEST_TEXT]))
 
     def _write_all(self) -> None:
         while True:
@@ -71,8 +74,38 @@ class Reporter:
             if isinstance(item, threading.Event):
                 item.set()
                 continue
-            if self._dropped and self._lines.qsize() < MOST_WAITING // 2:
-                item, self._dropped = f"{item}{self._mark}({self._dropped} lines were not shown)\n", 0
-            with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, gone, or no stream at all
-                self._stream.write(item.encode("utf-8", "backslashreplace").decode("utf-8"))
-                self._stream.flush()
+            try:
+                self._write(self._shown(*item))
+            except Exception:  # noqa: BLE001 - closed, gone, no stream at all: a run never fails because nobody can look on
+                continue
+
+    def _shown(self, seconds: float, text: str) -> bytes:
+        """The lines of a text as they are shown. Odd bytes and control characters are spelled out: no cursor moves."""
+        minutes, whole = divmod(int(seconds), 60)
+        head = f"{self._mark}{minutes:02d}:{whole:02d}  "
+        lines = [head + _printable(line) for line in mask(text, self.secrets).splitlines() or [""]]
+        if self._dropped and self._lines.qsize() < MOST_WAITING // 2:
+            dropped, self._dropped = self._dropped, 0
+            lines.append(f"{head}({dropped} lines were not shown)")
+        return "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
+
+    def _write(self, data: bytes) -> None:
+        """Past the stream's own buffer where there is a file behind it: a thread that is stuck in a blocked pipe must not hold the
+        buffer's lock, or the process could not even end."""
+        if self._stream is None:
+            return
+        try:
+            descriptor = self._stream.fileno()
+        except io.UnsupportedOperation:
+            self._stream.write(data.decode("utf-8"))
+            self._stream.flush()
+            return
+        while data:
+            try:
+                data = data[os.write(descriptor, data) :]
+            except BlockingIOError:  # a pipe that does not block and has no room now; the queue's limit drops what is too much
+                time.sleep(_NO_ROOM_S)
+
+
+def _printable(line: str) -> str:
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", line)
