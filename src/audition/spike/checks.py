@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 from audition.spike.document import Document
 from audition.spike.metrics import METRICS, PROBES
-from audition.spike.model import Drain, Restore, Stop, _instant
+from audition.spike.model import Drain, Restore, Stop
 from audition.spike.problems import Path, Problem, nearest, say, shorten, show_path
+from audition.spike.values import instant
 from audition.units import format_duration, parse_duration
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -331,7 +332,7 @@ def _times(view: _View) -> Iterator[Problem]:
 def _window(view: _View) -> Iterator[Problem]:
     window = view.section("window")
     try:
-        opens, closes = _instant(window.get("opens")), _instant(window.get("closes"))
+        opens, closes = instant(window.get("opens")), instant(window.get("closes"))
         length = (closes - opens).total_seconds()
     except (ValueError, TypeError, OverflowError):
         return

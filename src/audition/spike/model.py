@@ -1,115 +1,26 @@
 """The spike as data: what the user writes in ``spike.yaml``, validated. No files, no clock, no network here.
 
 Each field's description is the documentation of its key; ``reference.yaml`` and the JSON schema are checked against it.
-Parsing with line numbers and nearest keys lives in ``audition.spike.parse``.
+Parsing with line numbers and nearest keys lives in ``audition.spike.parse``; types of values in ``values``, engines in ``engines``,
+workloads in ``workload``.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from audition.spike.engines import ComposeEngine, EngineSpec, ProcessEngine, SimulatedEngine
 from audition.spike.metrics import METRICS, PROBES, STATS
-from audition.units import parse_duration
+from audition.spike.values import Argv, Duration, Instant, Limit, Name, Strict, Words, format_version
+from audition.spike.workload import Sampling, Workload
 
-
-def _seconds(value: Any) -> float:
-    """Seconds from a duration as people write it; ValueError, never another error, for everything else."""
-    if isinstance(value, str | int | float):
-        return parse_duration(value)
-    raise ValueError("expected a duration such as 90s, 5m or 1h30m")
-
-
-def _instant(value: Any) -> datetime:
-    """An instant from ISO 8601 text. A bare number is refused: nobody writes an agreed slot as a count of seconds."""
-    if isinstance(value, datetime):
-        return value
-    if not isinstance(value, str):
-        raise ValueError("expected an instant such as 2026-12-01T22:00:00+01:00")
-    try:
-        return datetime.fromisoformat(value)
-    except ValueError as error:
-        raise ValueError("expected an instant such as 2026-12-01T22:00:00+01:00") from error
-
-
-_DURATION_SCHEMA: dict[str, Any] = {
-    "anyOf": [
-        {"type": "number", "minimum": 0},
-        {"type": "string", "pattern": r"^\s*(\d+(\.\d+)?\s*(ms|s|m|h|d)\s*)+$"},
-    ]
-}
-Duration = Annotated[float, BeforeValidator(_seconds), Field(ge=0, allow_inf_nan=False), WithJsonSchema(_DURATION_SCHEMA)]
-Instant = Annotated[datetime, BeforeValidator(_instant)]
-Limit = Annotated[float, Field(allow_inf_nan=False)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
-
-
-def _split_words(value: Any) -> Any:
-    """A command may be a list, or one text split as a POSIX shell splits words."""
-    if isinstance(value, str):
-        import shlex  # noqa: PLC0415 - only when a text is given
-
-        return shlex.split(value)
-    return value
-
-
-def _format_version(value: Any) -> Any:
-    """The version is a number; Python would take ``true`` for 1."""
-    if isinstance(value, bool):
-        raise ValueError("expected 1")
-    return value
-
-
-def _words_schema(least: int) -> dict[str, Any]:
-    return {"anyOf": [{"type": "array", "items": {"type": "string"}, "minItems": least}, {"type": "string", "minLength": least}]}
-
-
-Argv = Annotated[list[str], BeforeValidator(_split_words), Field(min_length=1), WithJsonSchema(_words_schema(1), mode="validation")]
-Words = Annotated[list[str], BeforeValidator(_split_words), WithJsonSchema(_words_schema(0), mode="validation")]
-
-
-class Strict(BaseModel):
-    """Unknown keys are errors; values do not change after validation."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ProcessEngine(Strict):
-    """A server started as a process of this machine."""
-
-    kind: Literal["process"] = Field(description="Engine kind: a process of this machine.")
-    command: Argv = Field(description="Command line, as a list or as one text split like a shell does.")
-    env: dict[str, str] = Field(default={}, description="Variables added to the environment of the server.")
-    env_files: list[str] = Field(default=[], description="Files of NAME=value lines, read before `env`.")
-    cwd: str = Field(default=".", description="Working folder, relative to the spike file.")
-
-
-class ComposeEngine(Strict):
-    """A server defined in docker compose profiles."""
-
-    kind: Literal["compose"] = Field(description="Engine kind: docker compose profiles.")
-    files: list[str] = Field(min_length=1, description="Compose files, in the order of `-f`.")
-    env_files: list[str] = Field(default=[], description="Files given with `--env-file`, exactly as production was started.")
-    project: str | None = Field(default=None, description="Compose project name; default: as compose derives it.")
-    service: str = Field(description="The service that is the server.")
-    container_name: Literal["own", "production"] = Field(
-        default="own",
-        description="Candidates: a name of their own, or production's name (production's container is renamed aside).",
-    )
-    context: str | None = Field(default=None, description="Docker context; default: the current one, or DOCKER_HOST.")
-
-
-class SimulatedEngine(Strict):
-    """The simulated server shipped with audition: vLLM-shaped, no GPU."""
-
-    kind: Literal["simulated"] = Field(description="Engine kind: the simulated server.")
-    args: Words = Field(default=[], description="vLLM's arguments.")
-    settings: dict[str, Any] = Field(default={}, description="Settings of the simulation; see `audition.simulated.settings`.")
-
-
-EngineSpec = Annotated[ProcessEngine | ComposeEngine | SimulatedEngine, Field(discriminator="kind")]
+__all__ = [
+    "KNOWN_PROBES", "Argv", "Arm", "Boot", "ComposeEngine", "Drain", "Duration", "Endpoint", "EngineSpec", "Gate", "Hypothesis",
+    "Leg", "Note", "ProcessEngine", "Records", "Restore", "Sampling", "SimulatedEngine", "Simulation", "Spike", "Stop", "Strict",
+    "Window", "Words", "Workload",
+]  # fmt: skip
 
 
 class Simulation(Strict):
@@ -168,96 +79,6 @@ class Leg(Strict):
 
     arm: str = Field(description="Name of the arm.")
     workloads: list[str] | None = Field(default=None, description="Names of the workloads; default: all.")
-
-
-class Sampling(Strict):
-    """Sampling parameters sent with every request of a workload; absent ones are left to the server."""
-
-    temperature: float | None = Field(default=None, ge=0, description="0 is greedy.")
-    top_p: float | None = Field(default=None, gt=0, le=1, description="Nucleus sampling.")
-    top_k: int | None = Field(default=None, description="Top-k sampling.")
-    min_p: float | None = Field(default=None, ge=0, le=1, description="Minimum probability.")
-    seed: int | None = Field(default=None, description="Sampling seed.")
-
-
-class Workload(Strict):
-    """A load: `users` streams, each sending its next request when the last one ends; or requests at a `rate` or after a `trace`."""
-
-    name: Name = Field(description="Short name, used in gates and records.")
-    users: int = Field(default=1, ge=1, le=4096, description="Concurrent users.")
-    requests: int | None = Field(default=None, ge=1, description="Number of requests in all; or `duration`.")
-    duration: Duration | None = Field(default=None, description="How long new requests are sent; or `requests`.")
-    rate: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="Requests a second, sent when due whatever is still open (open loop)."
-    )
-    arrivals: Literal["constant", "poisson", "gamma"] = Field(
-        default="poisson", description="Gaps between requests of a `rate`: all equal, exponential, or gamma."
-    )
-    burstiness: float = Field(
-        default=1.0, gt=0, allow_inf_nan=False, description="Shape of gamma gaps: 1 is poisson, below 1 comes in bursts."
-    )
-    trace: str | None = Field(
-        default=None, description="File of arrivals instead of a `rate`: a line each, seconds or a JSON object with `at`."
-    )
-    prompts: Literal["prose", "code", "dialogue", "reasoning", "tools", "long", "mixed"] = Field(
-        default="mixed", description="Prompt class; `long` needs `prompt_tokens`, `mixed` is prose, code, dialogue and reasoning."
-    )
-    prompts_file: str | None = Field(
-        default=None, description="Prompts of your own instead of a class: JSONL with `text` or `messages`, or ShareGPT's JSON."
-    )
-    prompt_tokens: int | None = Field(default=None, ge=64, description="Length of each `long` prompt, by the server's own count.")
-    thinking: bool | None = Field(default=None, description="`chat_template_kwargs.enable_thinking`; absent: the server's default.")
-    max_tokens: int = Field(default=256, ge=1, description="Longest answer in tokens; natural stop comes first.")
-    ignore_eos: bool = Field(
-        default=False, description="Force `max_tokens`; invalidates acceptance figures and is flagged in the result."
-    )
-    sampling: Sampling = Field(
-        default=Sampling(), description="Sampling parameters; default: the server's own, as production's clients see."
-    )
-    warmup: int | None = Field(
-        default=None, ge=0, description="Requests sent first at the same concurrency, never measured; default: `users`."
-    )
-    survival: bool = Field(default=False, description="Void the workload unless a short request is answered after it.")
-    deadline: Duration = Field(default=600.0, description="Longest time for one request.")
-    silence: Duration = Field(default=60.0, description="Longest time without a byte inside one request.")
-    processes: int | None = Field(
-        default=None, ge=1, le=64, description="Processes that send; default: one, and one more for every 1,024 users."
-    )
-
-    @property
-    def open_loop(self) -> bool:
-        """Whether requests are sent when due, whatever is still open."""
-        return self.rate is not None or self.trace is not None
-
-    def _changed(self, key: str) -> bool:
-        """Whether a key has another value than its default: a resolved spike states every key, and must be read again."""
-        return bool(getattr(self, key) != type(self).model_fields[key].default)
-
-    @model_validator(mode="after")
-    def _one_length(self) -> Workload:
-        if sum(value is not None for value in (self.requests, self.duration, self.trace)) != 1:
-            raise ValueError("give exactly one of `requests`, `duration` and `trace`")
-        return self
-
-    @model_validator(mode="after")
-    def _open_loop(self) -> Workload:
-        if self.rate is not None and self.trace is not None:
-            raise ValueError("a trace has its own times, leave `rate` out")
-        if self.open_loop and self.users > 1:
-            raise ValueError("`users` belongs to a closed loop, leave it out beside `rate` or `trace`")
-        if self.rate is None and (self._changed("arrivals") or self._changed("burstiness")):
-            raise ValueError("`arrivals` and `burstiness` need a `rate`")
-        if self.arrivals != "gamma" and self._changed("burstiness"):
-            raise ValueError("`burstiness` needs `arrivals: gamma`")
-        return self
-
-    @model_validator(mode="after")
-    def _which_prompts(self) -> Workload:
-        if self.prompts_file is not None and self._changed("prompts"):
-            raise ValueError("give at most one of `prompts` and `prompts_file`")
-        if (self.prompts == "long") != (self.prompt_tokens is not None):
-            raise ValueError("`prompts: long` and `prompt_tokens` need each other")
-        return self
 
 
 class Gate(Strict):
@@ -381,7 +202,7 @@ class Records(Strict):
 class Spike(Strict):
     """A whole spike."""
 
-    audition: Annotated[Literal[1], BeforeValidator(_format_version)] = Field(description="Version of the spike file format.")
+    audition: Annotated[Literal[1], BeforeValidator(format_version)] = Field(description="Version of the spike file format.")
     name: Name = Field(description="Short name; the run folder is called after it.")
     question: str = Field(min_length=1, description="The question that the spike answers.")
     gpus: list[Annotated[int, Field(ge=0)]] = Field(
