@@ -101,3 +101,14 @@ def test_the_target_is_enough_to_stop_it(bench: Bench) -> None:
     assert server.view().boot_id == engine.boot_id()
     assert server.stop(5.0).proved
     assert not engine.alive()
+
+
+def test_what_it_is_started_with_is_known_without_looking(bench: Bench) -> None:
+    """Before a start, while it runs and when it is gone: the same answer, and nothing on disk changes through asking."""
+    engine = bench.make(bench.good)
+    given = engine.invocation()
+    assert given.argv
+    assert boot(engine).kind == "ready"
+    assert engine.invocation().argv == given.argv
+    engine.stop()
+    assert engine.invocation().argv == given.argv

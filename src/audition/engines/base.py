@@ -6,12 +6,12 @@ An engine is one arm's server. Calls block; each returns a value for every expec
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from audition.wayback.plan import ArmTarget, EndpointPlan
+from audition.wayback.plan import ArmTarget, EndpointPlan, ProcessTarget
 
 Should = Callable[[], bool]
 """Polled inside long waits; True means: give up now (interrupted)."""
@@ -57,6 +57,20 @@ class StopOutcome:
     detail: str = ""
 
 
+@dataclass(frozen=True)
+class Invocation:
+    """What an arm's server is started with, as its profile or its first observation says. May hold secrets.
+
+    ``argv``: the command line, of a container, without its entrypoint; empty when the image knows it. ``image``: of a container,
+    else empty. ``process``: of an arm that is a process of this machine.
+    """
+
+    argv: list[str]
+    variables: Mapping[str, str]
+    image: str = ""
+    process: ProcessTarget | None = None
+
+
 class Engine(Protocol):
     """One arm's server."""
 
@@ -76,6 +90,9 @@ class Engine(Protocol):
 
     def target(self) -> ArmTarget:
         """This arm as part of a restore plan. For production: made from what is observed, never from the spike file alone."""
+
+    def invocation(self) -> Invocation:
+        """What the server is started with. Unlike ``target`` it asks no container engine and writes nothing."""
 
     def start(self) -> None:
         """Start the server; returns as soon as it is launched. Raises AuditionError when it cannot be launched."""

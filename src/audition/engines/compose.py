@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from audition.engines import compose_findings as findings
-from audition.engines.base import BootOutcome, Finding, Observation, Should, StopOutcome
+from audition.engines.base import BootOutcome, Finding, Invocation, Observation, Should, StopOutcome
 from audition.engines.compose_compare import Running, corrected_config
 from audition.engines.compose_log import LogFile
 from audition.engines.compose_observe import find_production, identity_labels, observation_of_production
@@ -256,6 +256,13 @@ class ComposeEngine:
         """Names of the volumes and networks on the engine."""
         names = self._cli.text("volume", "ls", "--format", "{{.Name}}").split()
         return {*names, *self._cli.text("network", "ls", "--format", "{{.Name}}").split()}
+
+    def invocation(self) -> Invocation:
+        """Arguments, variables and image by the profile, as compose resolved it."""
+        profile = self.profile()
+        command = profile.service.get("command")
+        argv = [str(word) for word in command] if isinstance(command, list) else []
+        return Invocation(argv, dict(profile.variables), str(profile.service.get("image") or ""))
 
     def _server(self) -> ContainerServer:
         if self._cached_server is None:

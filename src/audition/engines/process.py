@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from audition.engines.base import BootOutcome, Finding, Observation, Should, StopOutcome
+from audition.engines.base import BootOutcome, Finding, Invocation, Observation, Should, StopOutcome
 from audition.engines.env_file import parse_env_file
 from audition.errors import BadInput, InternalError, Refused
 from audition.spike.model import Arm
@@ -119,6 +119,12 @@ class ProcessEngine:
         if self._production and self._server.target.running is None:
             self._keep(find(self._port))
         return self._server.arm
+
+    def invocation(self) -> Invocation:
+        """The command line and the variables, of a running production as it was observed the first time."""
+        process = self.target().process
+        assert process is not None  # a process engine's target always is one
+        return Invocation(process.argv, process.env, process=process)
 
     def _keep(self, found: Found) -> None:
         """Make what was found on the port the target of this engine, if it is production and can be started again."""

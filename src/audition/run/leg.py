@@ -88,9 +88,11 @@ class LegMeter:
         if self.rehearsal and number == 1:
             caveats.append(Caveat("rehearsal", "note", f"shortened for the rehearsal: {SHORTENED}"))
         facts: dict[str, Any] = {}
-        command = engine.target().process
-        if command is not None:
-            facts["arguments"] = [self._masked(word) for word in redacted(command.argv)]
+        given = engine.invocation()
+        if given.argv:
+            facts["arguments"] = [self._masked(word) for word in redacted(given.argv)]
+        if given.image:
+            facts["image"] = given.image
         if (summary := host.summary()) is not None:
             facts["host"] = summary.as_facts()
         diagnosis = self._log(number, leg.arm, engine, facts, give_up)
@@ -262,7 +264,7 @@ class LegMeter:
 
 def blame_ourselves(engine: Engine, what: str) -> None:
     """Raise InternalError when a server may have died because audition's own files for it are gone or cannot take any more."""
-    process = engine.target().process
+    process = engine.invocation().process
     if process is None:
         return
     state_dir = Path(process.identity_file).parent.parent.parent

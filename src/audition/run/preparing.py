@@ -170,8 +170,8 @@ def secret_values(spike: Spike, engines: Iterable[Engine], environ: Mapping[str,
     found = {engine.endpoint.api_key for engine in engines}
     wanted = set(spike.secrets) | {arm.endpoint.api_key_env for arm in spike.arms if arm.endpoint.api_key_env}
     for engine in engines:
-        found |= _in_arguments(_arguments(engine))
-    for variables in (environ, *(_variables(engine) for engine in engines)):
+        found |= _in_arguments(engine.invocation().argv)
+    for variables in (environ, *(engine.invocation().variables for engine in engines)):
         found |= {value for name, value in variables.items() if name in wanted or SECRET_NAME.search(name)}
     return sorted(value for value in found if value and len(value) >= _SHORTEST_SECRET)
 
@@ -185,16 +185,6 @@ def secret_values_if_known(spike: Spike, engines: Mapping[str, Engine], environ:
     return sorted(found)
 
 
-def _arguments(engine: Engine) -> list[str]:
-    """The command line of an arm, as far as it is known before a start."""
-    process = engine.target().process
-    if process is not None:
-        return process.argv
-    profile = getattr(engine, "profile", None)
-    command = profile().service.get("command") if profile is not None else None
-    return [str(word) for word in command] if isinstance(command, list) else []
-
-
 def _in_arguments(argv: list[str]) -> set[str | None]:
     """Values of options whose names speak of keys: ``--hf-token VALUE``, ``--api-key=VALUE``."""
     found: set[str | None] = set()
@@ -205,15 +195,6 @@ def _in_arguments(argv: list[str]) -> set[str | None]:
         elif before.startswith("-") and "=" not in before and SECRET_NAME.search(before) and not word.startswith("-"):
             found.add(word)
     return {value for value in found if value and not value.isdigit()}
-
-
-def _variables(engine: Engine) -> Mapping[str, str]:
-    """The variables that an arm's server gets, as far as they are known before a start."""
-    process = engine.target().process
-    if process is not None:
-        return process.env
-    profile = getattr(engine, "profile", None)
-    return dict(profile().variables) if profile is not None else {}
 
 
 def public_spike(spike: Spike, secrets: list[str]) -> str:
