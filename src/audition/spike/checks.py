@@ -353,6 +353,11 @@ def _names(view: _View) -> Iterator[Problem]:
     secrets = view.data.get("secrets")
     for index, name in enumerate(secrets if isinstance(secrets, list) else []):
         yield from _variable(view, ("secrets", index), name)
+    for path, holder, key in _named_in(view):
+        yield from _variable(view, (*path, key), holder.get(key))
+    announce = view.section("agreement").get("announce_env")
+    for index, name in enumerate(announce if isinstance(announce, list) else []):
+        yield from _variable(view, ("agreement", "announce_env", index), name)
     for path, arm in view.arms:
         if isinstance(arm.get("endpoint"), dict):
             yield from _variable(view, (*path, "endpoint", "api_key_env"), arm["endpoint"].get("api_key_env"))
@@ -364,6 +369,14 @@ def _names(view: _View) -> Iterator[Problem]:
                 yield view.document.problem((*path, "engine", "env", name), said, "letters, digits and _ only", at_key=True)
             elif isinstance(env, dict) and _text(env[name]) and "\0" in env[name]:
                 yield view.document.problem((*path, "engine", "env", name), "a variable cannot hold a zero byte")
+
+
+def _named_in(view: _View) -> Iterator[tuple[Path, dict[str, Any], str]]:
+    """Mappings that name a variable under a key: where they stand, the mapping, the key."""
+    calendars = view.section("window").get("calendars")
+    for index, calendar in enumerate(calendars if isinstance(calendars, list) else []):
+        if isinstance(calendar, dict):
+            yield ("window", "calendars", index), calendar, "url_env"
 
 
 def _variable(view: _View, path: Path, name: Any) -> Iterator[Problem]:

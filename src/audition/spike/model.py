@@ -13,12 +13,13 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from audition.spike.engines import ComposeEngine, EngineSpec, ProcessEngine, SimulatedEngine
 from audition.spike.metrics import METRICS, PROBES, STATS
-from audition.spike.values import Argv, Duration, Instant, Limit, Name, Strict, Words, format_version
+from audition.spike.values import Argv, Duration, Limit, Name, Strict, Words, format_version
+from audition.spike.window import Agreement, Window
 from audition.spike.workload import Sampling, Workload
 
 __all__ = [
-    "KNOWN_PROBES", "Argv", "Arm", "Boot", "ComposeEngine", "Drain", "Duration", "Endpoint", "EngineSpec", "Gate", "Hypothesis",
-    "Leg", "Note", "ProcessEngine", "Records", "Restore", "Sampling", "SimulatedEngine", "Simulation", "Spike", "Stop", "Strict",
+    "KNOWN_PROBES", "Agreement", "Argv", "Arm", "Boot", "ComposeEngine", "Drain", "Duration", "Endpoint", "EngineSpec", "Gate",
+    "Hypothesis", "Leg", "Note", "ProcessEngine", "Records", "Restore", "Sampling", "SimulatedEngine", "Simulation", "Spike", "Stop", "Strict",
     "Window", "Words", "Workload",
 ]  # fmt: skip
 
@@ -165,23 +166,6 @@ class Restore(Strict):
     )
 
 
-class Window(Strict):
-    """The agreed slot, as instants with a time zone."""
-
-    opens: Instant | None = Field(default=None, description="Not before this instant.")
-    closes: Instant | None = Field(default=None, description="Production is back by this instant.")
-
-    @model_validator(mode="after")
-    def _zones(self) -> Window:
-        for key in ("opens", "closes"):
-            value = getattr(self, key)
-            if value is not None and value.tzinfo is None:
-                raise ValueError(f"`{key}` needs a time zone, e.g. 2026-12-01T22:00:00+01:00")
-        if self.opens and self.closes and self.opens >= self.closes:
-            raise ValueError("`opens` must be before `closes`")
-        return self
-
-
 class Note(Strict):
     """A notes file that gains a dated entry."""
 
@@ -225,6 +209,7 @@ class Spike(Strict):
     )
     restore: Restore = Field(default=Restore(), description="What bringing production back means.")
     window: Window = Field(default=Window(), description="The agreed slot.")
+    agreement: Agreement = Field(default=Agreement(), description="Who shares the GPUs, whom to call, where the slot is announced.")
     records: Records = Field(default=Records(), description="What the spike leaves behind.")
     early_end: bool = Field(
         default=True, description="End the spike as soon as nothing can change the verdict: no boot, bad answers, a gate lost."
