@@ -19,10 +19,12 @@ from audition.judge.records import RequestRecord
 from audition.load.arrivals import ClosedLoop, OpenLoop
 from audition.load.chat import CHAT_PATH, Sent, record_of, request_body
 from audition.load.client import Connection, Endpoint, Exchange, Gather, Target
+from audition.load.live import Live
 from audition.load.prompts import PromptOrder, mark, salt, salted_messages
 from audition.load.scan import BodyReader, Templates
 from audition.load.vitals import EngineWatch
 from audition.spike.model import Workload
+from audition.units import NoData
 
 RAW_LIMIT = 64 * 2**20  # bytes of bodies held unread; above it they are read while the load runs
 MOST_CONNECTIONS = 4096  # open at a time in an open loop; a request that finds none free waits, and its slip shows it
@@ -62,6 +64,7 @@ class Round:
     done: int = 0
     failed: int = 0
     stalled_in_a_row: int = 0
+    live: Live = field(default_factory=Live)
     _waiting: deque[Sent] = field(default_factory=deque)
     _held: int = 0
     _gather: Gather = field(default_factory=Gather)
@@ -114,6 +117,10 @@ class Round:
         while self._waiting:
             self._read_one()
             await asyncio.sleep(0)
+
+    def tokens(self) -> int | NoData:
+        """Output tokens received so far, for whoever watches."""
+        return self.live.tokens(body for connection in self._connections if (body := connection.growing()) is not None)
 
     # -- sending --------------------------------------------------------------------------------------------------------
 
@@ -192,6 +199,7 @@ class Round:
         exchange = sent.exchange
         size = len(exchange.raw.raw)
         failed = exchange.outcome != "ok"
+        self.live.ended(exchange.raw, sent.scheduled, ok=not failed)
         if failed or size <= _SMALL_BODY:
             record = record_of(sent, self.t0)
             self.records.append(record)

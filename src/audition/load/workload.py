@@ -9,8 +9,8 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -30,15 +30,21 @@ from audition.load.vitals import EngineWatch, LoopLag
 from audition.load.workers import Sum, processes_for, run_in_processes
 from audition.observe.prometheus import CounterReset, difference
 from audition.spike.model import Workload
+from audition.units import NoData
 
 _PREFLIGHT_TOKENS = 8  # length of the answer that shows which options the server takes
 _LONG_DOCUMENTS = 4  # different long prompts made for a workload
 _SURVIVAL_TOKENS = 16
+_UNTOLD = NoData("not told by this phase, or by several sending processes")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a workload stands. ``planned`` None: until the time is over. ``elapsed_s`` of the current phase."""
+    """Where a workload stands. ``planned`` None: until the time is over. ``elapsed_s`` of the current phase.
+
+    For whoever watches, not judged: ``tokens`` received so far, ``ttft_p50_s`` over the requests that ended, ``counters`` of
+    speculative decoding since the phase began (empty: not read yet, or the engine has none).
+    """
 
     workload: str
     phase: Phase
@@ -46,6 +52,9 @@ class Progress:
     planned: int | None
     failed: int
     elapsed_s: float
+    tokens: int | NoData = _UNTOLD
+    ttft_p50_s: float | NoData = _UNTOLD
+    counters: Mapping[str, float] = field(default_factory=dict)
 
 
 async def run_workload(
@@ -114,6 +123,7 @@ class _Run:
         self.now: tuple[Phase, int, int | None, int, float] = ("preflight", 0, None, 0, time.monotonic())
         self.round: Round | None = None
         self.survived: bool | None = None
+        self.drafting: Callable[[], Mapping[str, float]] = dict
         self.watch: EngineWatch
 
     async def go(self, alive: Callable[[], bool], give_up: Callable[[], bool]) -> WorkloadRecord:
@@ -130,7 +140,9 @@ class _Run:
             before = await self._reading()
             started_at, begun, clock = time.time(), time.monotonic(), ClockCheck()
             async with MetricsWatch(self.endpoint) as metrics:
+                self.drafting = lambda: _grown(before, metrics)
                 measured = await self._measured(prompts, times)
+                self._tick()
             wall, clock_trouble = time.monotonic() - begun, clock.trouble()
             client = ClientStats(measured.cpu_s, wall, measured.loop_lag_p99, self._processes())
             ended = (self.watch.code, self.watch.reason) if self.watch.code else measured.ended
@@ -245,9 +257,15 @@ class _Run:
         if self.on_progress is None:
             return
         phase, done, planned, failed, since = self.now
-        if self.round is not None:
-            done, failed = self.round.done, self.round.failed
-        self.on_progress(Progress(self.workload.name, phase, done, planned, failed, time.monotonic() - since))
+        elapsed, seen = time.monotonic() - since, self.round
+        if seen is None:
+            self.on_progress(Progress(self.workload.name, phase, done, planned, failed, elapsed))
+            return
+        now = Progress(
+            self.workload.name, phase, seen.done, planned, seen.failed, elapsed, seen.tokens(),
+            seen.live.ttft_p50(), self.drafting(),
+        )  # fmt: skip
+        self.on_progress(now)
 
     # -- what is left on disk -------------------------------------------------------------------------------------------
 
@@ -315,6 +333,14 @@ class _Run:
         _replace(self.out_dir / f"{record.workload}.telemetry.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
         _replace(self.out_dir / record.requests_file, "".join(f"{line.to_line()}\n" for line in records))
         _replace(self.out_dir / f"{record.workload}.json", to_json(record))
+
+
+def _grown(before: Reading, metrics: MetricsWatch) -> Mapping[str, float]:
+    """How much the counters of speculative decoding grew since the reading at rest, as far as the last reading tells."""
+    if before.snapshot is None:
+        return {}
+    start = before.snapshot.counters
+    return {name: value - start[name] for name, value in metrics.drafting.items() if name in start}
 
 
 def _replace(path: Path, text: str) -> None:
