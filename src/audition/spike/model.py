@@ -19,8 +19,8 @@ from audition.spike.workload import Sampling, Workload
 
 __all__ = [
     "KNOWN_PROBES", "Agreement", "Argv", "Arm", "Boot", "ComposeEngine", "Drain", "Duration", "Endpoint", "EngineSpec", "Gate",
-    "Hypothesis", "Leg", "Note", "ProcessEngine", "Records", "Restore", "Sampling", "SimulatedEngine", "Simulation", "Spike", "Stop", "Strict",
-    "Window", "Words", "Workload",
+    "Hypothesis", "Leg", "Note", "ProcessEngine", "Records", "Restore", "Sampling", "SimulatedEngine", "Simulation", "Spike",
+    "Stop", "Strict", "Window", "Words", "Workload",
 ]  # fmt: skip
 
 
