@@ -1,91 +1,235 @@
-"""What a person sees while a run goes on: plain lines on standard error. Results go to standard output, elsewhere.
+"""What a person sees while a run goes on: a screen or plain lines on standard error, and events as JSON lines where they are asked
+for. Results go to standard output, elsewhere.
 
-A terminal that is closed, blocked or gone must never hold a run up: lines go through a queue to a thread of their own, and are
-dropped when nobody reads them. Every line is masked.
+The one thing that the conductor and what it acts on talk to. A terminal that is closed, blocked or gone must never hold a run up:
+what is told goes through a queue to a thread of its own for each place where it is shown, and is dropped when nobody reads it.
+Everything is masked. What an event looks like lives in ``events``, the screen in a process of its own (``screen``).
 """
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import queue
 import re
 import sys
 import threading
 import time
-from typing import TextIO
+from typing import Any, Protocol, TextIO
 
 from audition.report.mask import mask
-from audition.units import format_duration
+from audition.run.events import (
+    LATEST_ONLY,
+    Event,
+    ProductionChanged,
+    RunPlanned,
+    Said,
+    Warned,
+    plain,
+    production_after,
+    timed,
+    to_data,
+)
 
-MOST_WAITING = 2000  # texts; more are dropped, with a count
+MOST_WAITING = 2000  # events; more are dropped, with a count
 LONGEST_TEXT = 65536  # characters of one text
 FLUSH_S = 2.0
+CLOSE_S = 4.0
 _NO_ROOM_S = 0.05
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+
+
+class Writer(Protocol):
+    """One place where events are shown. All but ``wants`` is called by one thread alone, and may fail or block."""
+
+    def wants(self, event: Event) -> bool:
+        """Whether this event is shown here at all."""
+
+    def write(self, at: float, event: Event, dropped: int) -> None:
+        """Show an event that happened ``at`` seconds after the start, before which so many were dropped."""
+
+    def close(self) -> None:
+        """Nothing more will come."""
 
 
 class Reporter:
     """Says what happens, with the time since the start. Safe to call from a signal handler; never blocks and never fails.
 
-    ``secrets``: values that are never shown; may be set later.
+    ``secrets``: values that are never shown; may be set later. ``screen``: draw a screen where ``stream`` is a terminal that can
+    show one. ``events``: an open file descriptor for JSON lines, one an event; ``stream`` stays silent when it is the same one.
     """
 
-    def __init__(self, *, rehearsal: bool, quiet: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, *, rehearsal: bool, quiet: bool = False, stream: TextIO | None = None, screen: bool = False, events: int | None = None
+    ) -> None:  # fmt: skip
         self.secrets: list[str] = []
-        self._mark = "REHEARSAL " if rehearsal else ""
-        self._quiet = quiet
-        self._stream: TextIO | None = stream or sys.stderr  # None: the process was started without a standard error
+        self._production = ""
         self._start = time.monotonic()
-        self._lines: queue.SimpleQueue[tuple[float, str] | threading.Event] = queue.SimpleQueue()  # put is safe in signal handlers
-        self._dropped = 0
-        threading.Thread(target=self._write_all, name="reporter", daemon=True).start()
+        stream = stream or sys.stderr  # None: the process was started without a standard error
+        lines = LinesWriter(self, stream, rehearsal=rehearsal, quiet=quiet)
+        writers: list[Writer] = []
+        if events is not None:
+            writers.append(JsonWriter(self, events, rehearsal=rehearsal))
+        if screen and not quiet and can_draw(stream):
+            from audition.run.screen_link import ScreenWriter  # noqa: PLC0415 - only where there is a terminal
+
+            assert stream is not None
+            writers.append(ScreenWriter(self, stream.fileno(), lines, rehearsal=rehearsal))
+        elif events is None or events != _descriptor(stream):
+            writers.append(lines)
+        self._outlets = [_Outlet(writer) for writer in writers]
+
+    def tell(self, event: Event) -> None:
+        """Something happened."""
+        at = time.monotonic() - self._start
+        for outlet in self._outlets:
+            outlet.put(at, event)
+        if isinstance(event, RunPlanned):
+            self._production = event.production
+        state = production_after(event, self._production)
+        if state is not None:
+            self.tell(ProductionChanged(state, self._production))
 
     def say(self, text: str) -> None:
         """One line of progress."""
-        if not self._quiet:
-            self._put(text)
+        self.tell(Said(text[:LONGEST_TEXT]))
 
     def warn(self, text: str) -> None:
         """One line that is shown even when quiet."""
-        self._put(f"warning: {text}")
+        self.tell(Warned(text[:LONGEST_TEXT]))
 
     def done(self, text: str, seconds: float) -> None:
         """A step that ended, with its time."""
-        if seconds >= 0.5:
-            text = f"{text} ({format_duration(seconds)})"
-        self.say(text)
+        self.say(timed(text, seconds))
 
     def flush(self, limit_s: float = FLUSH_S) -> None:
         """Wait until what was said is written, at most ``limit_s`` seconds."""
-        written = threading.Event()
-        self._lines.put(written)
-        written.wait(limit_s)
+        _wait([outlet.mark() for outlet in self._outlets], limit_s)
 
-    def _put(self, text: str) -> None:
-        if self._lines.qsize() >= MOST_WAITING:
+    def close(self, limit_s: float = CLOSE_S) -> None:
+        """The run is over: wait until everything is shown and the screen has given the terminal back, at most ``limit_s`` seconds.
+        What is said afterwards still comes as plain lines."""
+        _wait([outlet.close() for outlet in self._outlets], limit_s)
+
+    def shown(self, text: str) -> str:
+        """A text as it may be shown: without secrets."""
+        return mask(text[:LONGEST_TEXT], self.secrets)
+
+
+def can_draw(stream: TextIO | None) -> bool:
+    """Whether a screen can be drawn there: a terminal that moves its cursor."""
+    try:
+        return stream is not None and os.isatty(stream.fileno()) and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+    except (OSError, ValueError):
+        return False
+
+
+def _descriptor(stream: TextIO | None) -> int | None:
+    try:
+        return stream.fileno() if stream is not None else None
+    except (OSError, ValueError):
+        return None
+
+
+def _wait(marks: list[threading.Event], limit_s: float) -> None:
+    until = time.monotonic() + limit_s
+    for mark in marks:
+        mark.wait(max(0.0, until - time.monotonic()))
+
+
+class _Outlet:
+    """A queue and a thread for one writer. ``put`` is safe in signal handlers, never blocks and never fails."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._items: queue.SimpleQueue[tuple[float, Event] | type[Any] | tuple[threading.Event, bool]] = queue.SimpleQueue()
+        self._latest: dict[type[Any], tuple[float, Event]] = {}
+        self._announced: set[type[Any]] = set()
+        self._dropped = 0
+        threading.Thread(target=self._run, name="reporter", daemon=True).start()
+
+    def put(self, at: float, event: Event) -> None:
+        """Have an event shown. Of kinds in LATEST_ONLY the latest one alone waits."""
+        if not self._writer.wants(event):
+            return
+        kind = type(event)
+        if kind in LATEST_ONLY:
+            self._latest[kind] = (at, event)
+            if kind not in self._announced:
+                self._announced.add(kind)
+                self._items.put(kind)
+        elif self._items.qsize() >= MOST_WAITING:
             self._dropped += 1
         else:
-            self._lines.put((time.monotonic() - self._start, text[:LONGEST_TEXT]))
+            self._items.put((at, event))
 
-    def _write_all(self) -> None:
+    def mark(self) -> threading.Event:
+        """Set when everything before it is written."""
+        written = threading.Event()
+        self._items.put((written, False))
+        return written
+
+    def close(self) -> threading.Event:
+        """The same, and the writer is closed by then."""
+        closed = threading.Event()
+        self._items.put((closed, True))
+        return closed
+
+    def _run(self) -> None:
         while True:
-            item = self._lines.get()
-            if isinstance(item, threading.Event):
-                item.set()
-                continue
             try:
-                self._write(self._shown(*item))
+                self._one()
             except Exception:  # noqa: BLE001 - closed, gone, no stream at all: a run never fails because nobody can look on
                 continue
 
-    def _shown(self, seconds: float, text: str) -> bytes:
+    def _one(self) -> None:
+        item = self._items.get()
+        if isinstance(item, type):
+            self._announced.discard(item)
+            newest = self._latest.pop(item, None)
+            if newest is not None:
+                self._writer.write(*newest, 0)
+        elif isinstance(item[0], threading.Event):
+            try:
+                if item[1]:
+                    self._writer.close()
+            finally:
+                item[0].set()
+        else:
+            dropped = 0
+            if self._dropped and self._items.qsize() < MOST_WAITING // 2:
+                dropped, self._dropped = self._dropped, 0
+            self._writer.write(item[0], item[1], dropped)
+
+
+class LinesWriter:
+    """Plain lines. ``stream`` None: they go nowhere."""
+
+    def __init__(self, reporter: Reporter, stream: TextIO | None, *, rehearsal: bool, quiet: bool) -> None:
+        self._reporter, self._stream, self._quiet = reporter, stream, quiet
+        self._mark = "REHEARSAL " if rehearsal else ""
+
+    def wants(self, event: Event) -> bool:
+        """Events that have a line; when quiet, only the loud ones."""
+        line = plain(event)
+        return line is not None and (line.loud or not self._quiet)
+
+    def write(self, at: float, event: Event, dropped: int) -> None:
+        """Write the lines of an event."""
+        line = plain(event)
+        if line is not None:
+            self._write(self._shown(at, line.text, dropped))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _shown(self, seconds: float, text: str, dropped: int) -> bytes:
         """The lines of a text as they are shown. Odd bytes and control characters are spelled out: no cursor moves."""
         minutes, whole = divmod(int(seconds), 60)
         head = f"{self._mark}{minutes:02d}:{whole:02d}  "
-        lines = [head + _printable(line) for line in mask(text, self.secrets).splitlines() or [""]]
-        if self._dropped and self._lines.qsize() < MOST_WAITING // 2:
-            dropped, self._dropped = self._dropped, 0
+        lines = [head + printable(line) for line in self._reporter.shown(text).splitlines() or [""]]
+        if dropped:
             lines.append(f"{head}({dropped} lines were not shown)")
         return "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
 
@@ -100,12 +244,59 @@ class Reporter:
             self._stream.write(data.decode("utf-8"))
             self._stream.flush()
             return
-        while data:
-            try:
-                data = data[os.write(descriptor, data) :]
-            except BlockingIOError:  # a pipe that does not block and has no room now; the queue's limit drops what is too much
-                time.sleep(_NO_ROOM_S)
+        write_all(descriptor, data)
 
 
-def _printable(line: str) -> str:
+class JsonWriter:
+    """JSON lines, one an event, for programs that follow a run. The form is ``events.to_data``."""
+
+    def __init__(self, reporter: Reporter, descriptor: int, *, rehearsal: bool) -> None:
+        self._reporter, self._descriptor, self._rehearsal = reporter, descriptor, rehearsal
+
+    def wants(self, _event: Event) -> bool:
+        """All of them."""
+        return True
+
+    def write(self, at: float, event: Event, dropped: int) -> None:
+        """Write one line; one more before it where events were dropped."""
+        if dropped:
+            write_all(
+                self._descriptor, _line({"event": "dropped", "at": round(at, 3), "rehearsal": self._rehearsal, "count": dropped})
+            )
+        write_all(self._descriptor, encoded(self._reporter, at, event, rehearsal=self._rehearsal))
+
+    def close(self) -> None:
+        """The descriptor is its opener's."""
+
+
+def encoded(reporter: Reporter, at: float, event: Event, *, rehearsal: bool) -> bytes:
+    """An event as one JSON line, masked."""
+    return _line({key: _masked(value, reporter) for key, value in to_data(event, at, rehearsal=rehearsal).items()})
+
+
+def _line(data: dict[str, Any]) -> bytes:
+    return json.dumps(data, ensure_ascii=True).encode() + b"\n"
+
+
+def _masked(value: Any, reporter: Reporter) -> Any:
+    if isinstance(value, str):
+        return reporter.shown(value)
+    if isinstance(value, list):
+        return [_masked(part, reporter) for part in value]
+    if isinstance(value, dict):
+        return {key: _masked(part, reporter) for key, part in value.items()}
+    return value
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of it, however long that takes. Raises OSError."""
+    while data:
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:  # a pipe that does not block and has no room now; the queue's limit drops what is too much
+            time.sleep(_NO_ROOM_S)
+
+
+def printable(line: str) -> str:
+    """A line with control characters spelled out."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", line)
