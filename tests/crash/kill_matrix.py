@@ -149,7 +149,7 @@ def every_point(jobs: list[Job]) -> list[Job]:
     """Every point of every step once; victims take turns, so that each step and each kind of point meets several of them."""
     points = list(dict.fromkeys((step, point) for step, point, _ in jobs))
     turns = [[job for job in jobs if job[:2] == place] for place in points]
-    return [mine[(number + number // 4) % len(mine)] for number, mine in enumerate(turns)]
+    return [mine[number % len(mine)] for number, mine in enumerate(turns)]
 
 
 def one_pass(jobs: list[Job]) -> list[Job]:
