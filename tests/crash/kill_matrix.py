@@ -145,6 +145,13 @@ def report(trials: list[Trial], title: str, command: str, seconds: float) -> str
     return "\n".join([*lines, "", *[f"- FAILED: {t.step} {t.point} {t.victims}: {'; '.join(t.problems)}" for t in failed]])
 
 
+def every_point(jobs: list[Job]) -> list[Job]:
+    """Every point of every step once; victims take turns, so that each step and each kind of point meets several of them."""
+    points = list(dict.fromkeys((step, point) for step, point, _ in jobs))
+    turns = [[job for job in jobs if job[:2] == place] for place in points]
+    return [mine[number % len(mine)] for number, mine in enumerate(turns)]
+
+
 def one_pass(jobs: list[Job]) -> list[Job]:
     """Every step once; points and victims take turns over the steps."""
     steps = list(dict.fromkeys(step for step, _, _ in jobs))

@@ -56,6 +56,7 @@ def engine_of(world: World, arm: Arm, *, production: bool = True, **more: object
         ("FROM_ENV\nNOT_THERE\n", {"FROM_ENV": "outside"}),
         ("\ufeffA=1\r\nA=2\r\n", {"A": "2"}),
         ("A=k=v==\n", {"A": "k=v=="}),
+        ("A=1\x0bB\u2028C=2\x1c\nD=3\rE=4", {"A": "1\x0bB\u2028C=2\x1c", "D": "3", "E": "4"}),
     ],
 )
 def test_env_files(text: str, expected: dict[str, str]) -> None:

@@ -25,12 +25,13 @@ def test_json_lines_with_text_or_messages(tmp_path: Path) -> None:
     rows = [
         {"text": "Bonjour à tous", "language": "fr"},
         {"id": "x", "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]},
-        {"prompt": "from another tool"},
+        {"prompt": "from another tool\u2028with a line separator\x0b"},
         {"messages": [{"role": "user", "content": picture}], "tools": [{"type": "function", "function": {"name": "f"}}]},
     ]
-    prompts = read_prompts(write(tmp_path, "\n\n".join(json.dumps(row) for row in rows)))
+    prompts = read_prompts(write(tmp_path, "\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows)))
     assert [p.id for p in prompts] == ["mine-1", "x", "mine-3", "mine-4"]
     assert prompts[0].messages == ({"role": "user", "content": "Bonjour à tous"},)
+    assert prompts[2].messages[0]["content"] == "from another tool\u2028with a line separator\x0b"
     assert prompts[3].tools
     salted = salted_messages(prompts[3], "[s] ")
     assert salted[0]["content"][0] == {"type": "text", "text": "[s] "}

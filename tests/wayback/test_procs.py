@@ -253,6 +253,34 @@ def test_a_production_of_somebody_else_is_found_and_started_again_exactly(world:
     assert server.stop(3).proved
 
 
+@pytest.mark.parametrize(
+    ("redirection", "read"),
+    [(">> {0}.out 2>> {0}.err", "{0}.out"), (">> /dev/null 2>> {0}.err", "{0}.err"), ("2>> /dev/null >> {0}.out", "{0}.out")],
+)
+def test_output_and_errors_go_where_they_went_before(world: World, redirection: str, read: str) -> None:
+    place = str(world.folder / "prod")
+    command = f"exec {sys.executable} {ENGINE} --port {world.port} {redirection.format(place)}"
+    stranger = world.stranger("/bin/sh", "-c", command, env=environment())
+    wait_until(lambda: port_answers(world.port))
+    streams = [os.readlink(f"/proc/{stranger.pid}/fd/{number}") for number in (1, 2)]
+    found = find(world.port)
+    assert found.doubts == []
+    assert found.log_file == read.format(place)
+    assert [found.output_file, found.error_file] == streams
+    arm = changed(
+        world.arm("production"), argv=found.argv, env=found.env, cwd=found.cwd, executable=found.executable, running=found.root,
+        members=found.members, log_file=found.log_file, output_file=found.output_file, error_file=found.error_file,
+    )  # fmt: skip
+    server = ProcessServer(arm, adopt=True)
+    assert server.stop(3).proved
+    server.start()
+    wait_until(lambda: port_answers(world.port))
+    leader = server.leader()
+    assert leader is not None
+    assert [os.readlink(f"/proc/{leader.pid}/fd/{number}") for number in (1, 2)] == streams
+    assert server.stop(3).proved
+
+
 def test_a_production_under_a_supervisor_is_seen_and_not_signalled(world: World) -> None:
     arm = world.arm("production")
     assert arm.process is not None

@@ -210,8 +210,8 @@ class Bench:
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             record = runner.run(work)
-        lines = (folder / record.requests_file).read_text(encoding="utf-8").splitlines()
-        told = (folder / f"{record.workload}.telemetry.jsonl").read_text(encoding="utf-8").splitlines()
+        lines = _json_lines(folder / record.requests_file)
+        told = _json_lines(folder / f"{record.workload}.telemetry.jsonl")
         minutes = [row for row in map(json.loads, told) if "minute" in row]
         return row_of(workload, record, [RequestRecord.from_line(line) for line in lines], minutes)
 
@@ -376,3 +376,8 @@ def _figure(value: float, unit: str) -> str:
     if unit in ("s", "s/token"):
         return f"{value * 1000:.1f} ms{unit[1:]}" if value < 10 else f"{value:.1f} {unit}"
     return f"{value:.1%}" if unit == "share" else f"{value:.1f} {unit}" if value < 100 else f"{value:.0f} {unit}"
+
+
+def _json_lines(path: Path) -> list[str]:
+    """The lines of a file of JSON lines. Only a line feed ends one: strings may hold what Unicode calls a line separator."""
+    return [line for line in path.read_text(encoding="utf-8").split("\n") if line]

@@ -150,7 +150,7 @@ def _variables(cli: Docker, argv: list[str]) -> dict[str, str]:
     ran = cli.call([*argv, "config", "--environment"], timeout_s=CONFIG_S)
     if ran.rc != 0:
         return dict(os.environ)
-    return dict(line.split("=", 1) for line in ran.out.splitlines() if "=" in line)
+    return dict(line.split("=", 1) for line in ran.out.split("\n") if "=" in line)
 
 
 def project_name(run_id: str, arm: str) -> str:

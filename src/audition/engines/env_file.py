@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from audition.errors import BadInput
 
 _LINE = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_.-]*)\s*(?:=(.*))?$", re.DOTALL)
+_LINE_END = re.compile(r"\r\n|\r|\n")  # and nothing else: a value may hold what Unicode calls a line separator
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", '"': '"', "\\": "\\", "$": "$"}
 
 
@@ -21,8 +22,8 @@ def parse_env_file(text: str, name: str, environ: Mapping[str, str]) -> dict[str
     Raises BadInput with the line number. Values never appear in messages.
     """
     found: dict[str, str] = {}
-    for number, raw in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
-        line = raw.strip()
+    for number, raw in enumerate(_LINE_END.split(text.removeprefix("\ufeff")), 1):
+        line = raw.strip(" \t")
         if not line or line.startswith("#"):
             continue
         match = _LINE.match(line)
@@ -34,7 +35,7 @@ def parse_env_file(text: str, name: str, environ: Mapping[str, str]) -> dict[str
                 found[key] = environ[key]
             continue
         try:
-            found[key] = _value(value.strip())
+            found[key] = _value(value.strip(" \t"))
         except ValueError as error:
             raise BadInput(f"{name}, line {number}: {error}", next_step=f"put line {number} of {name} right") from error
     return found
@@ -42,7 +43,7 @@ def parse_env_file(text: str, name: str, environ: Mapping[str, str]) -> dict[str
 
 def _value(text: str) -> str:
     if text[:1] not in ("'", '"'):
-        return re.split(r"\s#", text, maxsplit=1)[0].rstrip() if not text.startswith("#") else ""
+        return re.split(r"\s#", text, maxsplit=1)[0].rstrip(" \t") if not text.startswith("#") else ""
     quote, out, position = text[0], "", 1
     while position < len(text):
         letter = text[position]

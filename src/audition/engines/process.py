@@ -141,6 +141,8 @@ class ProcessEngine:
             cwd=found.cwd,
             executable=(resolve_executable(declared) or "") if found.retitled else found.executable,
             log_file=found.log_file or declared.log_file,
+            output_file=found.output_file,
+            error_file=found.error_file,
             running=found.root,
             members=found.members,
             uid=found.uid,

@@ -139,7 +139,7 @@ def read_trace(text: str) -> list[float]:
     number.
     """
     times: list[float] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         words = line.strip()
         if not words or words.startswith("#"):
             continue

@@ -58,7 +58,7 @@ def _entries(text: str, path: Path) -> Iterator[tuple[str, Any]]:
             raise BadInput(f"{path} is no JSON: {error}", next_step="give JSON lines, or a JSON list as ShareGPT has it") from error
         yield from ((f"entry {number}", row) for number, row in enumerate(rows, start=1))
         return
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
                 yield f"line {number}", json.loads(line)

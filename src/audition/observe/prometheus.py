@@ -74,7 +74,7 @@ class CounterReset:
 def samples(text: str) -> Iterator[Sample]:
     """The lines of an exposition (Prometheus text format 0.0.4); a line that is none is passed over."""
     kinds: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if line.startswith("#"):
             words = line.split(None, 3)
             if len(words) >= 4 and words[1] == "TYPE":
@@ -112,7 +112,7 @@ def read_snapshot(text: str) -> Snapshot:
     """One reading in normal form. Metrics that are not vLLM's are left out, but for the start time of the process."""
     snapshot = Snapshot()
     started: float | None = None
-    rows = list(samples("\n".join(line for line in text.splitlines() if "_bucket{" not in line)))  # most lines, and never kept
+    rows = list(samples("\n".join(line for line in text.split("\n") if "_bucket{" not in line)))  # most lines, and never kept
     seen = {sample.name.removeprefix("vllm:").removesuffix("_total") for sample in rows}
     for sample in rows:
         if sample.name == "process_start_time_seconds":

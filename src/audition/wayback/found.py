@@ -46,6 +46,9 @@ __all__ = ["Doubt", "Found", "find", "same_server"]
 class Found:
     """What listens on the port. ``root`` None: nothing does, or it cannot be looked at. ``env`` None: unreadable or overwritten.
 
+    ``log_file``: the file that its log is read from; ``output_file`` and ``error_file``: what a restart opens for standard output
+    and for errors.
+
     ``retitled``: ``argv`` is a title that was written over the command line; what it was started with is not known. ``limits``
     holds resource limits (RLIMIT_*) and the settings that ``launch`` knows: nice, affinity, oom_score_adj, no_new_privs.
     """
@@ -56,6 +59,8 @@ class Found:
     cwd: str = ""
     executable: str = ""
     log_file: str = ""
+    output_file: str = ""
+    error_file: str = ""
     members: list[ProcessRef] = field(default_factory=list)
     uid: int | None = None
     gid: int | None = None
@@ -153,7 +158,7 @@ def _describe_root(root: int, holders: list[int], port: int, table: Mapping[int,
         doubts.append(
             Doubt("blocking", f"the working folder of production is gone: {cwd or 'unreadable'}", "restart production first")
         )
-    log, unsure = _output(root)
+    log, streams, unsure = _output(root)
     doubts += unsure
     who = credentials(root)
     if who is None:
@@ -172,7 +177,7 @@ def _describe_root(root: int, holders: list[int], port: int, table: Mapping[int,
     limits = _limits(root)
     doubts += _limit_doubts(limits)
     executable = exe if retitled else _executable(argv, env, cwd, exe)
-    found = Found(ref, argv, env, cwd, executable, log, parts, uid, gid, groups, umask, limits, doubts, retitled)
+    found = Found(ref, argv, env, cwd, executable, log, *streams, parts, uid, gid, groups, umask, limits, doubts, retitled)
     if not is_alive(ref):
         return Found(None, doubts=[Doubt("blocking", "production ended while it was looked at", "look again")])
     return found
@@ -218,20 +223,22 @@ def _unit_with_main(pid: int) -> str:
     return unit if answer.stdout.strip() == str(pid) else ""
 
 
-def _output(pid: int) -> tuple[str, list[Doubt]]:
-    """The file or device that a restart opens for the output, "" when there is none that can be opened again, and what differs
-    then."""
+def _output(pid: int) -> tuple[str, tuple[str, str], list[Doubt]]:
+    """(the file or device that holds the log, what a restart opens for output and for errors, what differs then).
+
+    "" stands for none that can be opened again; such a stream goes where the other one goes, or to audition's own file.
+    """
     places = [link(pid, f"fd/{number}") for number in (1, 2)]
     files = [place for place in places if os.path.isfile(place)]
-    devices = [place for place in places if is_device(place)]
-    chosen = places[0] if places[0] in files else next(iter(files + devices), "")
+    again = [place if place in files or is_device(place) else "" for place in places]
+    chosen = next(iter(files), "") or again[0] or again[1]
     texts = [
         f"production writes its {name} to {place or 'an unreadable place'}, which a restart does not open again; it will go to "
         + (chosen or "a file")
-        for name, place in zip(("output", "errors"), places, strict=True)
-        if place != chosen
+        for name, place, opened in zip(("output", "errors"), places, again, strict=True)
+        if not opened
     ]
-    return chosen, [Doubt("warning", text) for text in texts]
+    return chosen, (again[0] or chosen, again[1] or chosen), [Doubt("warning", text) for text in texts]
 
 
 def is_device(path: str) -> bool:

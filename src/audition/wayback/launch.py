@@ -174,12 +174,12 @@ def _set_user(uid: int | None, gid: int | None, groups: list[int]) -> None:
 
 
 def _become(spec: dict[str, Any], report: int, note: str = "") -> NoReturn:
-    log = _open_log(spec["log_files"])
+    output, errors = _open_log(spec["output_files"]), _open_log(spec["error_files"])
     os.chdir(spec["cwd"])
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    os.dup2(output, 1)
+    os.dup2(errors, 2)
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
             with contextlib.suppress(OSError):

@@ -30,11 +30,12 @@ class ProcessRef:
 class ProcessTarget:
     """A server that is a process. ``identity_file``: where launched identities are written before the exec (see ``launch``).
 
-    ``argv``, ``env``, ``cwd`` are exactly what a start uses. ``log_file`` is appended to. ``token`` is the run's random mark, put
-    into the environment as AUDITION_TOKEN. ``running`` is the identity seen when the plan was made (production only), ``members``
-    all processes of it seen then. ``executable``: the file to execute, "" to look ``argv[0]`` up in the PATH of ``env``. ``uid``,
-    ``gid``, ``groups``, ``umask`` and ``limits`` (name of the resource limit → soft, hard) are set before the start; None or empty
-    leaves them as they are.
+    ``argv``, ``env``, ``cwd`` are exactly what a start uses. ``log_file`` is appended to; where ``output_file`` and ``error_file``
+    are given, standard output and errors are appended to those instead, and ``log_file`` is one of them. ``token`` is the run's
+    random mark, put into the environment as AUDITION_TOKEN. ``running`` is the identity seen when the plan was made (production
+    only), ``members`` all processes of it seen then. ``executable``: the file to execute, "" to look ``argv[0]`` up in the PATH of
+    ``env``. ``uid``, ``gid``, ``groups``, ``umask`` and ``limits`` (name of the resource limit → soft, hard) are set before the
+    start; None or empty leaves them as they are.
     """
 
     argv: list[str]
@@ -51,6 +52,8 @@ class ProcessTarget:
     groups: list[int] = field(default_factory=list)
     umask: int | None = None
     limits: dict[str, list[int]] = field(default_factory=dict)
+    output_file: str = ""
+    error_file: str = ""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from audition.wayback.files import read_json, spare_path, sync_folder, write_atomic
-from audition.wayback.plan import RestorePlan
+from audition.wayback.plan import ProcessTarget, RestorePlan
 
 PLAN, DIGEST, CLOSED, FAILED, GUARD = "plan.json", "plan.sha256", "closed.json", "NOT-RESTORED.json", "guard.json"
 
@@ -77,7 +77,12 @@ def close(plan: RestorePlan, by: str, report: dict[str, Any]) -> None:
     entry = {"verified": True, "run_id": plan.run_id, "by": by, "at": time.time(), "fence": plan.fence, "report": report}
     write_atomic(folder / CLOSED, json.dumps(entry, indent=1))
     processes = [arm.process for arm in (plan.production, *plan.others) if arm.process]
-    shred(folder, keep=[file for process in processes for file in (process.log_file, process.identity_file)])
+    shred(folder, keep=[file for process in processes for file in _in_use(process)])
+
+
+def _in_use(process: ProcessTarget) -> list[str]:
+    """Files that a live server writes to, or is known by."""
+    return [process.identity_file, process.log_file, *filter(None, (process.output_file, process.error_file))]
 
 
 def shred(folder: Path, keep: Sequence[str] = ()) -> None:
