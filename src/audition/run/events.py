@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from audition.spike.model import Spike
-from audition.swap.plan import Step
 from audition.units import NoData, format_duration
+
+if TYPE_CHECKING:  # the screen's process reads events, and must start quickly
+    from audition.spike.model import Spike
+    from audition.swap.plan import Step
 
 Figure = float | NoData
 Production = Literal["running", "draining", "stopped", "starting", "being restored", "back and verified", "not back"]
