@@ -10,7 +10,7 @@ CHECKED := src tests requirements benchmarks
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help rehearse test check lint format types imports dev live-env docker-env lock lock-upgrade kill-matrix verdicts benchmark-client bench-rehearsal flag-tables clean
+.PHONY: help rehearse test check lint format types imports dev live-env docker-env lock lock-upgrade kill-matrix golden verdicts benchmark-client bench-rehearsal flag-tables clean
 
 help: ## List what one can do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -56,6 +56,9 @@ kill-matrix: $(DEV) docker-env ## Kill everybody at every point, ROUNDS times (8
 	@PYTHONPATH=tests $(BIN)/python tests/crash/kill_matrix.py --engine process --rounds $(or $(ROUNDS),8) >> .kill-matrix.part
 	@PYTHONPATH=tests $(BIN)/python tests/crash/kill_matrix.py --engine compose --rounds $(or $(COMPOSE_ROUNDS),0) >> .kill-matrix.part
 	@mv .kill-matrix.part docs/results/kill-matrix.md
+
+golden: $(DEV) ## Make the golden records in tests/golden anew; read the difference before committing it
+	@PYTHONPATH=tests $(BIN)/python -m golden.make
 
 verdicts: $(DEV) ## Simulate hundreds of spikes and write docs/results/verdicts.md
 	@PYTHONPATH=tests $(BIN)/python benchmarks/verdicts.py

@@ -18,7 +18,7 @@ TEXT = "# Notes\n\n## Spec dec\n\nold entry\n\n### Sub\n\nmore\n\n## Next\n\nend
 
 def test_the_entry_goes_to_the_end_of_its_section() -> None:
     new = insert_entry(TEXT, "## Spec dec", "fresh\nlines", "r1")
-    assert new == TEXT.replace("more\n\n", f"more\n\n{marker('r1')}\nfresh\nlines\n\n")
+    assert new == TEXT.replace("more\n\n", f"more\n\n{marker('r1', 'Spec dec')}\nfresh\nlines\n\n")
 
 
 def test_never_twice_for_one_run_but_again_for_another() -> None:
@@ -29,27 +29,30 @@ def test_never_twice_for_one_run_but_again_for_another() -> None:
 
 
 def test_a_missing_heading_is_made_at_the_end() -> None:
-    assert insert_entry("", "Spec dec", "e", "r") == f"## Spec dec\n\n{marker('r')}\ne\n"
-    assert insert_entry("x", "# Top", "e", "r") == f"x\n\n# Top\n\n{marker('r')}\ne\n"
+    assert insert_entry("", "Spec dec", "e", "r") == f"## Spec dec\n\n{marker('r', 'Spec dec')}\ne\n"
+    assert insert_entry("x", "# Top", "e", "r") == f"x\n\n# Top\n\n{marker('r', 'Top')}\ne\n"
 
 
 def test_headings_inside_code_are_not_headings() -> None:
     text = "```\n## Spec dec\n```\n\n## Spec dec\n\nreal\n"
-    assert insert_entry(text, "## Spec dec", "e", "r").endswith(f"real\n\n{marker('r')}\ne\n")
+    assert insert_entry(text, "## Spec dec", "e", "r").endswith(f"real\n\n{marker('r', 'Spec dec')}\ne\n")
 
 
 def test_line_ends_of_the_file_are_kept() -> None:
     new = insert_entry("## A\r\n\r\nx\r\n\r\n## B\r\n", "A", "e\nf", "r")
-    assert new == f"## A\r\n\r\nx\r\n\r\n{marker('r')}\r\ne\r\nf\r\n\r\n## B\r\n"
+    assert new == f"## A\r\n\r\nx\r\n\r\n{marker('r', 'A')}\r\ne\r\nf\r\n\r\n## B\r\n"
 
 
 @given(st.lists(st.sampled_from(["# A", "## B", "text", "", "```", "- item", "## C  "]), max_size=30), st.booleans())
 def test_nothing_else_is_touched(lines: list[str], ends: bool) -> None:
     text = "\n".join(lines) + ("\n" if ends and lines else "")
     new = insert_entry(text, "## B", "ENTRY", "run-1")
-    rest = [line for line in new.splitlines() if line not in ("ENTRY", marker("run-1"))]
-    assert [x for x in rest if x.strip() and x.strip() != "## B"] == [x for x in lines if x.strip() and x.strip() != "## B"]
+    same = next((n for n, (a, b) in enumerate(zip(text, new, strict=False)) if a != b), len(text))
+    assert new.endswith(text[same:])  # one piece was put in, and nothing else changed
+    added = set(new[same : len(new) - len(text) + same].splitlines())
+    assert added <= {"", "ENTRY", marker("run-1", "## B"), "## B", "```"}
     assert new.count("ENTRY") == 1
+    assert insert_entry(new, "## B", "ENTRY", "run-1") == new
 
 
 SECRETS = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from audition.judge.result import Result
 from audition.report.documents import Bullets, Document, Heading, Paragraph, to_text
+from audition.report.progress import progress_blocks
 from audition.report.words import (
     REHEARSAL,
     contrast_lines,
@@ -28,6 +29,7 @@ def summary_document(result: Result) -> Document:
     doc += [Heading(2, "Why"), Bullets(result.reasons)]
     if result.settle:
         doc += [Heading(2, "What would settle it"), Bullets(result.settle)]
+    doc += progress_blocks(result, 2)
     doc += [Heading(2, "Criteria"), gates_table(result), Heading(2, "Legs"), legs_table(result)]
     doc += figure_blocks(result, 2)
     doc += contrast_blocks(result, 2)

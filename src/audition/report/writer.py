@@ -1,38 +1,65 @@
-"""Writes the records of a run into its folder, and entries into notes files. The one place of this room that touches files.
+"""Writes the records of a run into its folder, and entries into notes files. The one place of this room that writes files.
 
 Judging again writes the same bytes. Texts come from the pure modules beside this one; everything passes through ``mask``.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from audition.errors import InternalError
 from audition.judge.result import Result, result_json
 from audition.report.decision import decision_markdown
+from audition.report.issue_draft import issue_markdown
+from audition.report.manifest import MANIFEST, changed_since, manifest_text
 from audition.report.mask import mask
 from audition.report.notes import entry_text, insert_entry
+from audition.report.pending import entries_markdown
+from audition.report.summary import summary_markdown
 from audition.report.terminal import summary_text
-from audition.report.upstream import issue_markdown, upstream_markdown
-from audition.spike.model import Spike
+from audition.report.upstream import upstream_markdown
+from audition.spike.model import Note, Spike
+
+_TRIES = 5
+"""How often an entry is put in anew because somebody else changed the notes file meanwhile."""
+
+
+def warn_on_stderr(text: str) -> None:
+    """How warnings are said unless the caller has a better way."""
+    with suppress(OSError, ValueError):
+        print(f"warning: {text}", file=sys.stderr)
 
 
 def write_records(
-    run_dir: Path, result: Result, spike: Spike, spike_folder: Path, write_notes: bool, *, secrets: Sequence[str] = ()
+    run_dir: Path,
+    result: Result,
+    spike: Spike,
+    spike_folder: Path,
+    write_notes: bool,
+    *,
+    secrets: Sequence[str] = (),
+    warn: Callable[[str], None] = warn_on_stderr,
 ) -> list[Path]:
-    """Write all records that this result calls for; returns the files, in order. A record no longer called for is removed.
+    """Write all records that this result calls for; returns the files, in order, the manifest last. A record that is no longer
+    called for is removed.
 
-    ``secrets``: values that must appear nowhere. ``write_notes``: also add the entries to the notes files of the spike.
-    Raises InternalError when a file cannot be written.
+    ``secrets``: values that must appear nowhere. ``write_notes``: also add the entries to the notes files of the spike, never for a
+    rehearsal; where that is not possible, ``warn`` is called and the entry stays in ``notes-entry.md``. ``warn`` also hears of raw
+    records that are no longer what the run left. Raises InternalError when a file of the run folder cannot be written.
     """
     texts: dict[str, str | None] = {
         "result.json": result_json(result),
         "summary.txt": summary_text(result),
+        "summary.md": summary_markdown(result),
         "decision.md": decision_markdown(result),
         "upstream.md": upstream_markdown(result, spike),
         "issue-draft.md": issue_markdown(result, spike),
+        "notes-entry.md": entries_markdown(result, spike),
     }
     written: list[Path] = []
     try:
@@ -41,10 +68,14 @@ def write_records(
             if text is None:
                 path.unlink(missing_ok=True)
             else:
-                _write(path, mask(text, secrets))
+                replace_file(path, mask(text, secrets))
                 written.append(path)
-        if write_notes:
-            written += _write_notes(result, spike, spike_folder, secrets)
+        for name in changed_since(run_dir):
+            warn(f"{run_dir / name} is no longer what the run left (see {MANIFEST}); the verdict rests on the changed records")
+        if write_notes and not result.rehearsal:
+            written += _write_notes(result, spike, spike_folder, mask(entry_text(result), secrets), warn)
+        replace_file(run_dir / MANIFEST, manifest_text(run_dir, ended=result.ended != "running"))
+        written.append(run_dir / MANIFEST)
     except OSError as error:
         raise InternalError(
             f"the records could not be written: {error}",
@@ -55,30 +86,81 @@ def write_records(
     return written
 
 
-def _write_notes(result: Result, spike: Spike, spike_folder: Path, secrets: Sequence[str]) -> list[Path]:
+def _write_notes(result: Result, spike: Spike, spike_folder: Path, entry: str, warn: Callable[[str], None]) -> list[Path]:
+    """Add the entries; a notes file that cannot be changed never fails a run, whose verdict does not depend on it."""
     changed: list[Path] = []
     for note in spike.records.notes:
-        if result.verdict not in note.on:
-            continue
-        path = spike_folder / note.file
-        old = path.read_bytes().decode("utf-8", "surrogateescape") if path.exists() else ""
-        new = insert_entry(old, note.heading, mask(entry_text(result), secrets), result.run_id)
-        if new != old:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, new)
-            changed.append(path)
+        if result.verdict in note.on:
+            path = spike_folder / note.file
+            try:
+                if add_entry(path, note, entry, result.run_id) and path not in changed:
+                    changed.append(path)
+            except OSError as error:
+                seen = error.strerror or str(error)
+                warn(f"no entry was added to {path} ({seen}); put the one in notes-entry.md of the run there by hand")
     return changed
 
 
-def _write(path: Path, text: str) -> None:
-    """Replace a file as a whole: a reader sees the old bytes or the new ones, never a part. Keeps links and modes."""
+def add_entry(path: Path, note: Note, entry: str, run_id: str) -> bool:
+    """Add one entry to a notes file; whether it was changed. A link is followed. The file keeps its mode and its owner.
+
+    Two processes at once take turns (a lock on the folder); a change by anybody else in between is read again and kept. Raises
+    OSError when the file is read-only, no regular file, cannot be written, or changes all the time.
+    """
     target = path.resolve()
-    beside = target.with_name(f".{target.name}.new")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.exists() and not target.is_file():
+        raise OSError(f"{target} is no regular file")
+    with _folder_lock(target.parent):
+        for _ in range(_TRIES):
+            old = target.read_bytes() if target.exists() else b""
+            text = old.decode("utf-8", "surrogateescape")
+            new = insert_entry(text, note.heading, entry, run_id)
+            if new == text:
+                return False
+            if target.exists() and (not target.stat().st_mode & 0o222 or not os.access(target, os.W_OK)):
+                raise OSError("the file is read-only")
+            if replace_file(target, new, unless_changed=old):
+                return True
+    raise OSError("somebody else keeps changing the file")
+
+
+@contextmanager
+def _folder_lock(folder: Path) -> Iterator[None]:
+    """An advisory lock on a folder, so that nothing is left behind; where the file system has no locks, none."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: Path, text: str, *, unless_changed: bytes | None = None) -> bool:
+    """Replace a file as a whole: a reader sees the old bytes or the new ones, never a part. Keeps links, mode and, where that is
+    allowed, the owner. ``unless_changed``: what the file must still hold; False when it does not. Raises OSError."""
+    target = path.resolve()
+    beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     data = text.encode("utf-8", "surrogateescape")
-    with beside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    if target.exists():
-        beside.chmod(target.stat().st_mode & 0o7777)
-    beside.replace(target)
+    try:
+        with beside.open("wb") as file:
+            if target.exists():
+                _like(file.fileno(), target)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if unless_changed is not None and (target.read_bytes() if target.exists() else b"") != unless_changed:
+            return False
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)
+    return True
+
+
+def _like(descriptor: int, target: Path) -> None:
+    """Give a new file the owner and the mode of the one that it replaces; only root may give files away."""
+    seen = target.stat()
+    with suppress(PermissionError):
+        os.fchown(descriptor, seen.st_uid, seen.st_gid)
+    os.fchmod(descriptor, seen.st_mode & 0o7777)

@@ -9,7 +9,7 @@ from typing import Any
 
 from audition.errors import BadInput
 from audition.simulated.faults import FAULT_KINDS
-from audition.spike.model import Arm, Boot, Drain, Endpoint, Records, Restore, SimulatedEngine, Spike, Stop, Window, Workload
+from audition.spike.model import Arm, Boot, Drain, Endpoint, Restore, SimulatedEngine, Spike, Stop, Window, Workload
 
 SHORTENED = (
     "requests a workload: two a user at most (and 3 for one user); longest answer: 40 tokens; no warm-up; "
@@ -52,7 +52,6 @@ def rehearsed(spike: Spike, *, port: int, ledger: str, truth: str, fault: str | 
             "sidecars": "ignore",
             "restore": Restore(hold=min(spike.restore.hold, 1.0), gpu_settle=5.0, slowest_cold_start=10.0, greedy="require"),
             "window": Window(),
-            "records": Records(folder=spike.records.folder),
         }
     )
 
