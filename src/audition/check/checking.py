@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from audition.check.arms import about_arms
+from audition.check.checkpoints import about_checkpoints
 from audition.check.difference import about_difference, contrast, control
 from audition.check.facts import Facts
 from audition.check.finding import Finding, Report, in_order
@@ -63,7 +64,7 @@ def gather(loaded: LoadedSpike, engines: Mapping[str, Engine], scope: Scope) -> 
         root = next((one.docker_root for one in looked if not isinstance(one.docker_root, NoData)), production.docker_root)
         ours = ours_of(engines[production.arm.name], production.container_id)
         machine = look_at_machine(ours, records=records, state=scope.state, docker_root=root)
-    return Facts(spike, time.time(), tuple(one.arm for one in looked), machine, history.times)
+    return Facts(spike, time.time(), tuple(one.arm for one in looked), machine, history.times, scope.given.gpu_memory_mib)
 
 
 def judge(facts: Facts) -> Report:
@@ -72,6 +73,7 @@ def judge(facts: Facts) -> Report:
     findings: list[Finding] = [
         *about_arms(facts),
         *about_difference(facts, difference),
+        *about_checkpoints(facts),
         *about_machine(facts),
         *about_time(facts),
     ]

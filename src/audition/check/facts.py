@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
+from audition.checkpoint.facts import Facts as Checkpoint
 from audition.engines.base import Finding as EngineFinding
 from audition.spike.model import Spike
 from audition.units import NoData
@@ -56,12 +56,20 @@ class Container:
 
 
 @dataclass(frozen=True)
+class Unreadable:
+    """A checkpoint that is there and cannot be read; ``next_step`` says what to do."""
+
+    what: str
+    next_step: str
+
+
+@dataclass(frozen=True)
 class ArmFacts:
     """One arm. ``arguments``: its command line as far as it is known, secrets included. ``version``: of vLLM.
 
     ``assumed``: the arguments are those of the rehearsal, because the real ones cannot be read. ``engine``: what
     the engine itself found. ``boots``: seconds of earlier clean boots. ``running``: whether it runs now.
-    ``checkpoint``: the folder of its model.
+    ``checkpoint``: what its model is.
     """
 
     name: str
@@ -73,7 +81,7 @@ class ArmFacts:
     version_from: str
     variables: Mapping[str, str]
     container: Container | NoData
-    checkpoint: Path | NoData
+    checkpoint: Checkpoint | Unreadable | NoData
     engine: tuple[EngineFinding, ...] = ()
     boots: tuple[float, ...] = ()
     running: bool | NoData = field(default_factory=lambda: NoData("not looked at"))
@@ -128,13 +136,17 @@ class LegTimes:
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that the rules get. ``now``: Unix seconds. ``machine`` None: this is not the machine of the run."""
+    """Everything that the rules get. ``now``: Unix seconds. ``machine`` None: this is not the machine of the run.
+
+    ``gpu_memory_mib``: of each GPU, where the caller knows better than this machine.
+    """
 
     spike: Spike
     now: float
     arms: tuple[ArmFacts, ...]
     machine: MachineFacts | None
     times: LegTimes
+    gpu_memory_mib: int | None = None
 
     @property
     def production(self) -> ArmFacts:

@@ -12,9 +12,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from audition.check import services, versions
-from audition.check.facts import ArmFacts, Container, Neighbour
+from audition.check.facts import ArmFacts, Container, Neighbour, Unreadable
+from audition.checkpoint.facts import Facts as Checkpoint
 from audition.checkpoint.locate import CacheRoots, locate
 from audition.checkpoint.problem import CheckpointError
+from audition.checkpoint.reader import read_folder
 from audition.engines.base import Engine
 from audition.engines.base import Finding as EngineFinding
 from audition.engines.compose import ComposeEngine
@@ -34,10 +36,11 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True)
 class Given:
-    """What the caller knows better: folders of checkpoints and releases of vLLM by arm."""
+    """What the caller knows better: folders of checkpoints and releases of vLLM by arm, memory of each GPU in MiB."""
 
     checkpoints: Mapping[str, Path] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    gpu_memory_mib: int | None = None
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,9 @@ def look_at_arm(
     if here:
         running = _runs(arm, engine, compose)
     version, origin = _version(arm, engine, compose, given, ask=here and arm.role == "production")
-    checkpoint = _checkpoint(arm, arguments, container, variables, folder=folder, given=given)
+    place = _place(arm, arguments, container, variables, folder=folder, given=given)
     facts = ArmFacts(
-        arm.name, arm.role, arm.engine.kind, arguments, assumed, version, origin, variables, container, checkpoint,
+        arm.name, arm.role, arm.engine.kind, arguments, assumed, version, origin, variables, container, _read(place),
         engine=tuple(found), running=running,
     )  # fmt: skip
     root = compose.docker_root if compose is not None else NoData("no Docker engine is used")
@@ -214,7 +217,7 @@ def _installed(engine: Engine) -> str:
     return versions.of_packages([str(path) for path in program.parent.parent.glob("lib/python3*/site-packages/vllm-*.dist-info")])
 
 
-def _checkpoint(
+def _place(
     arm: Arm,
     arguments: tuple[str, ...] | NoData,
     container: Container | NoData,
@@ -241,6 +244,16 @@ def _checkpoint(
     direct = read.get("--download-dir", "")
     roots = CacheRoots(Path.home(), hf_hub_cache=direct) if direct else _roots(variables, Path.home())
     return located(str(base / model) if (base / model).is_dir() else model, roots, read, say)
+
+
+def _read(place: Path | NoData) -> Checkpoint | Unreadable | NoData:
+    """What the checkpoint in a folder is: headers and index only."""
+    if isinstance(place, NoData):
+        return place
+    try:
+        return read_folder(place)
+    except CheckpointError as error:
+        return Unreadable(f"{error.what}{f' ({error.tried})' if error.tried else ''}", error.next_step)
 
 
 def _in_container(

@@ -15,7 +15,10 @@ import click
     "--checkpoint", "checkpoints", multiple=True, metavar="ARM=FOLDER", help="Where an arm's model lies; may be repeated."
 )
 @click.option("--vllm", "versions", multiple=True, metavar="ARM=RELEASE", help="Which vLLM an arm runs, e.g. prod=0.19.1.")
-def command(spike: str, as_json: bool, elsewhere: bool, checkpoints: tuple[str, ...], versions: tuple[str, ...]) -> int:
+@click.option("--gpu-memory", type=click.IntRange(min=1), metavar="MIB", help="Memory of each GPU, where it cannot be seen here.")
+def command(
+    spike: str, *, as_json: bool, elsewhere: bool, checkpoints: tuple[str, ...], versions: tuple[str, ...], gpu_memory: int | None
+) -> int:
     """Check a spike before its window. Touches nothing, uses no network, takes seconds.
 
     Prints what is ok, what deserves a warning and what blocks a run, with the reason and what to type. Exit code 0: nothing blocks;
@@ -28,6 +31,6 @@ def command(spike: str, as_json: bool, elsewhere: bool, checkpoints: tuple[str, 
     from audition.spike.parse import load_spike  # noqa: PLC0415
 
     loaded = load_spike(Path(find_spike(spike)))
-    report = check_file(loaded, checkpoints=checkpoints, versions=versions, elsewhere=elsewhere)
+    report = check_file(loaded, checkpoints=checkpoints, versions=versions, elsewhere=elsewhere, gpu_memory_mib=gpu_memory)
     click.echo(json_of(report) if as_json else as_text(report), nl=False)
     return report.exit_code

@@ -22,7 +22,12 @@ _RELEASE = re.compile(r"v?(\d+\.\d+\.\d+)$")
 
 
 def check_file(
-    loaded: LoadedSpike, *, checkpoints: Sequence[str] = (), versions: Sequence[str] = (), elsewhere: bool = False
+    loaded: LoadedSpike,
+    *,
+    checkpoints: Sequence[str] = (),
+    versions: Sequence[str] = (),
+    elsewhere: bool = False,
+    gpu_memory_mib: int | None = None,
 ) -> Report:
     """The report, without secrets. Raises BadInput for options that name no arm, folder or release."""
     arms = [arm.name for arm in loaded.spike.arms]
@@ -39,7 +44,7 @@ def check_file(
     root = state_root()
     identity = preparing.new_identity(loaded.spike, root, "check")
     engines = preparing.make_engines(loaded.spike, loaded.folder, identity)
-    scope = Scope(here=not elsewhere, state=root, given=Given(folders, releases))
+    scope = Scope(here=not elsewhere, state=root, given=Given(folders, releases, gpu_memory_mib))
     secrets = preparing.secret_values_if_known(loaded.spike, engines, dict(os.environ))
     report = check(loaded, engines, scope)
     return masked(report, secrets)
