@@ -31,8 +31,11 @@ import click
 @click.option("--ignore-eos", is_flag=True, help="Force --max-tokens; flagged, because it invalidates acceptance.")
 @click.option("--processes", type=int, metavar="N", help="Processes that send.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FOLDER", help="Keep the records there.")
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
-def command(url: str, *, users: str | None, names: tuple[str, ...], sampling: str, as_json: bool, **rest: object) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print the figures, and nothing else, as JSON on standard output.")
+@click.option("--quiet", is_flag=True, help="Say nothing on the way.")
+def command(
+    url: str, *, users: str | None, names: tuple[str, ...], sampling: str, as_json: bool, quiet: bool, **rest: object
+) -> int:  # fmt: skip
     """Measure the server at URL: first tokens, speed of one stream, throughput, acceptance, and what lessens trust in them.
 
     \b
@@ -45,6 +48,6 @@ def command(url: str, *, users: str | None, names: tuple[str, ...], sampling: st
     model, key, out = rest.pop("model"), rest.pop("api_key_env"), rest.pop("out")
     chosen = workloads_of(users, names, rest, sampling)
     bench = Bench.at(url, model if isinstance(model, str) else None, key if isinstance(key, str) else None)
-    report = bench.run(chosen, out if isinstance(out, Path) else None, quiet=as_json)
+    report = bench.run(chosen, out if isinstance(out, Path) else None, quiet=quiet or as_json)
     click.echo(report.as_json() if as_json else report.as_text(), nl=False)
     return report.exit_code

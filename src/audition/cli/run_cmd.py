@@ -9,14 +9,19 @@ import click
 
 @click.command("run")
 @click.argument("spike", metavar="SPIKE")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output.")
-@click.option("--quiet", is_flag=True, help="Say warnings only.")
-def command(spike: str, as_json: bool, quiet: bool) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print the result, and nothing else, as JSON on standard output; no screen.")
+@click.option("--quiet", is_flag=True, help="Say warnings only; no screen.")
+@click.option("--plain", is_flag=True, help="Plain lines also on a terminal, no screen.")
+@click.option(
+    "--events", metavar="FILE|-", help="Write what happens as JSON lines to a file, or (-) to standard error instead of lines."
+)
+def command(spike: str, *, as_json: bool, quiet: bool, plain: bool, events: str | None) -> int:
     """Run a spike: stop production, try the candidate, bring production back, say GO, NO-GO or INCONCLUSIVE.
 
     SPIKE is a spike file, or a folder that holds spike.yaml.
     """
     from audition.cli.ending import show_end  # noqa: PLC0415 - lazily: only when the verb runs
+    from audition.cli.showing import events_to  # noqa: PLC0415
     from audition.errors import BadInput  # noqa: PLC0415
     from audition.run.starting import Options, run_spike  # noqa: PLC0415
     from audition.spike.examples import find_spike  # noqa: PLC0415
@@ -25,5 +30,7 @@ def command(spike: str, as_json: bool, quiet: bool) -> int:
     if not Path(spike).exists():
         hint = "give the path of a spike file; the shipped examples are for `audition rehearse NAME`"
         raise BadInput(f"there is no such file or folder: {spike}", next_step=hint)
-    finished = run_spike(load_spike(Path(find_spike(spike))), Options(quiet=quiet))
+    loaded = load_spike(Path(find_spike(spike)))
+    screen = not (plain or as_json or events == "-")
+    finished = run_spike(loaded, Options(quiet=quiet, screen=screen, events=events_to(events)))
     return show_end(finished, as_json=as_json)

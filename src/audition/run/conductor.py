@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 from audition.engines.base import BootOutcome, Engine
 from audition.errors import AuditionError, InternalError, Refused
 from audition.judge.records import BootRecord, LegRecord
+from audition.run.events import BootLogged, EndedEarly, RestoreEnded, StepBegan, StepEnded, planned_step
 from audition.run.interrupts import Interrupts
 from audition.run.journal import Journal
 from audition.run.reporter import Reporter
@@ -167,7 +168,7 @@ class Conductor:
 
     def _stop_early(self, ended: Ended, reason: str) -> None:
         self._end.ended, self._end.reason = ended, reason
-        self._reporter.say(f"ending early: {reason}")
+        self._reporter.tell(EndedEarly(ended, reason))
 
     def _effect(self, step: Step, leg: Leg | None) -> dict[str, Any]:
         around = self._around
@@ -205,7 +206,7 @@ class Conductor:
         return {"seconds": outcome.seconds, "killed": outcome.killed, **self._around.settle()}
 
     def _await_ready(self, number: int, leg: Leg, engine: Engine) -> dict[str, Any]:
-        outcome = engine.wait_ready(self._give_up, lambda _line: None)
+        outcome = engine.wait_ready(self._give_up, lambda line: self._reporter.tell(BootLogged(leg.arm, line)))
         if outcome.kind == "ready":
             self._boots[leg.arm] = BootRecord("booted", engine.boot_id(), outcome.seconds, clean=True)
             return {"seconds": outcome.seconds}
@@ -257,7 +258,7 @@ class Conductor:
             self._journal.close()
 
     def _restore(self, step: Step) -> RestoreReport:
-        self._reporter.say(step.text)
+        self._reporter.tell(StepBegan(planned_step(step)))
         begun = time.monotonic()
         self._point(step, "before-intent")
         self._write(step, "intent")
@@ -266,7 +267,7 @@ class Conductor:
         self._point(step, "after-effect")
         self._write(step, "done", {"verified": report.verified, "problems": report.problems})
         self._point(step, "after-done")
-        self._reporter.done("production is back" if report.verified else "PRODUCTION IS NOT BACK", time.monotonic() - begun)
+        self._reporter.tell(RestoreEnded(report.verified, tuple(report.problems), time.monotonic() - begun))
         return report
 
     def _restore_point(self, inner: str, point: str) -> None:
@@ -308,7 +309,7 @@ class Conductor:
     def _perform(self, step: Step, leg: Leg | None = None) -> None:
         if step.kind in BEFORE_TOUCHING and self._interrupts.requested:
             raise Refused(f"{self._interrupts.name} received before anything was touched")
-        self._reporter.say(step.text)
+        self._reporter.tell(StepBegan(planned_step(step)))
         begun = time.monotonic()
         self._point(step, "before-intent")
         self._write(step, "intent")
@@ -327,9 +328,7 @@ class Conductor:
             self._write(step, "intent")
         self._write(step, "done", data)
         self._point(step, "after-done")
-        seconds = time.monotonic() - begun
-        if seconds >= 1:
-            self._reporter.done(f"{step.text}: done", seconds)
+        self._reporter.tell(StepEnded(planned_step(step), time.monotonic() - begun))
 
     def _point(self, step: Step, point: str) -> None:
         self._on_point(step.key, point)

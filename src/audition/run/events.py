@@ -7,11 +7,15 @@ reason; as JSON it is ``{"missing": reason}``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from audition.units import NoData, format_duration
+
+if TYPE_CHECKING:  # the screen's process reads events, and must start quickly
+    from audition.spike.model import Spike
+    from audition.swap.plan import Step
 
 Figure = float | NoData
 Production = Literal["running", "draining", "stopped", "starting", "being restored", "back and verified", "not back"]
@@ -40,15 +44,21 @@ class PlannedLeg:
 
 @dataclass(frozen=True)
 class RunPlanned:
-    """The plan is known. ``production``: its arm's name. ``restore_by``: Unix seconds at which restoring begins at the latest."""
+    """The plan is known. ``production``: its arm's name; ``records``: the run folder."""
 
     spike: str
     question: str
     production: str
     steps: tuple[PlannedStep, ...]
     legs: tuple[PlannedLeg, ...]
-    restore_by: Figure
     records: str
+
+
+@dataclass(frozen=True)
+class GuardArmed:
+    """The way back is secured. ``restore_by``: Unix seconds at which restoring begins at the latest."""
+
+    restore_by: Figure
 
 
 @dataclass(frozen=True)
@@ -116,7 +126,7 @@ class WorkloadMeasured:
     workload: str
     complete: bool
     seconds: float
-    requests: int
+    requests: int | NoData
     output_tok_s: Figure
     ttft_p50_s: Figure
     acceptance_rate: Figure
@@ -182,12 +192,26 @@ class Warned:
 
 
 Event = (
-    RunPlanned | StepBegan | StepEnded | ProductionChanged | BootLogged | LegProgressed | WorkloadMeasured | EndedEarly
+    RunPlanned | GuardArmed | StepBegan | StepEnded | ProductionChanged | BootLogged | LegProgressed | WorkloadMeasured | EndedEarly
     | SignalHeard | RestoreStepped | RestoreEnded | VerdictReached | Said | Warned
 )  # fmt: skip
 
 LATEST_ONLY: tuple[type[Event], ...] = (BootLogged, LegProgressed)
 """Events of which only the latest one matters: those that wait are replaced."""
+
+
+def planned_step(step: Step) -> PlannedStep:
+    """A step of the plan as part of an event."""
+    return PlannedStep(step.key, step.kind.value, step.text, step.arm, step.leg)
+
+
+def run_planned(spike: Spike, steps: Sequence[Step], records: str) -> RunPlanned:
+    """The event for a plan made from a spike file."""
+    legs = tuple(
+        PlannedLeg(number, leg.arm, spike.arm(leg.arm).role, tuple(workload.name for workload in spike.leg_workloads(leg)))
+        for number, leg in enumerate(spike.planned_legs(), start=1)
+    )
+    return RunPlanned(spike.name, spike.question, spike.production.name, tuple(map(planned_step, steps)), legs, records)
 
 
 # -- what production does ------------------------------------------------------------------------------------------------
@@ -257,7 +281,8 @@ def plain(event: Event) -> Line | None:
 # -- JSON ----------------------------------------------------------------------------------------------------------------
 
 _BY_NAME: dict[str, type[Any]] = {
-    "run_planned": RunPlanned, "step_began": StepBegan, "step_ended": StepEnded, "production_changed": ProductionChanged,
+    "run_planned": RunPlanned, "guard_armed": GuardArmed, "step_began": StepBegan, "step_ended": StepEnded,
+    "production_changed": ProductionChanged,
     "boot_logged": BootLogged, "leg_progressed": LegProgressed, "workload_measured": WorkloadMeasured,
     "ended_early": EndedEarly, "signal_heard": SignalHeard, "restore_stepped": RestoreStepped, "restore_ended": RestoreEnded,
     "verdict_reached": VerdictReached, "said": Said, "warned": Warned,

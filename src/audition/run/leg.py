@@ -18,14 +18,16 @@ from audition.load.workload import Progress, run_workload
 from audition.observe.gpu import GpuProcess, energy_per_1000_tokens
 from audition.observe.host import HostSampler, HostSummary, gpu_caveat
 from audition.observe.logs import facts_for_leg, read_log
-from audition.observe.prometheus import GENERATED
+from audition.observe.prometheus import ACCEPTED, DRAFT_TOKENS, DRAFTS, GENERATED
 from audition.probes.greedy import reference_answers
 from audition.probes.runner import run_probes
 from audition.report.mask import mask
+from audition.run.events import LegProgressed, WorkloadMeasured
 from audition.run.folder import RunFolder
 from audition.run.rehearsal import SHORTENED
 from audition.run.reporter import Reporter
 from audition.spike.model import Arm, Leg, Spike, Workload
+from audition.units import NoData
 from audition.wayback.files import cut_lines, read_bounded, until
 from audition.wayback.proctable import redacted
 
@@ -63,6 +65,7 @@ class LegMeter:
     probe_deadline_s: float = _PROBE_DEADLINE_S
     greedy_reference: dict[str, str] | None = None
     notes: list[tuple[str, str]] = field(default_factory=list)
+    _progress: LegProgressed | None = None  # of the running workload
 
     def measure(self, number: int, leg: Leg, boot: BootRecord, give_up: Callable[[], bool]) -> LegRecord:
         """Probes, then every workload, until the end or until the engine dies or the run is cut. On disk when this returns."""
@@ -80,7 +83,7 @@ class LegMeter:
                     break
                 record = in_loop(self._workload(number, engine, workload, out, give_up))
                 done.append(record)
-                self._say(arm, record)
+                self._say(number, arm, record)
                 outcome, detail = self._judge(engine, record)
                 if outcome != "complete":
                     break
@@ -171,11 +174,14 @@ class LegMeter:
     def _workload(
         self, number: int, engine: Engine, workload: Workload, out: Path, give_up: Callable[[], bool]
     ) -> Coroutine[Any, Any, WorkloadRecord]:
-        said: set[str] = set()
+        arm = self.spike.arm(engine.arm)
+        self._progress = None
 
         def progress(now: Progress) -> None:
-            if now.phase not in said and now.phase in ("warm-up", "measuring"):
-                said.add(now.phase)
+            told = progressed(number, arm, now)
+            if now.phase == "measuring":
+                self._progress = told
+            self.reporter.tell(told)
 
         return run_workload(
             engine.endpoint,
@@ -189,10 +195,9 @@ class LegMeter:
             base=self.base,
         )
 
-    def _say(self, arm: Arm, record: WorkloadRecord) -> None:
+    def _say(self, number: int, arm: Arm, record: WorkloadRecord) -> None:
         voids = [caveat.text for caveat in record.caveats if caveat.effect == "void"]
-        state = "measured" if record.complete else "cut short"
-        self.reporter.done(f"  {arm.name}: {record.workload} {state}", record.wall_s)
+        self.reporter.tell(measured(number, arm, record, self._progress))
         for text in voids:
             self.reporter.warn(f"{arm.name}, {record.workload}: {text}")
 
@@ -277,6 +282,38 @@ def _energy(summary: HostSummary, done: Sequence[WorkloadRecord]) -> float | Non
     """Joules for 1,000 generated tokens of the workloads, of all GPUs over the whole leg: probes, warm-up and pauses are in it."""
     tokens = sum(record.counters.get(GENERATED, 0.0) for record in done if record.counters is not None)
     return energy_per_1000_tokens(summary.gpus, tokens)
+
+
+def progressed(number: int, arm: Arm, now: Progress) -> LegProgressed:
+    """The client's progress as an event, with the figures that follow from it."""
+    rate: float | NoData = NoData("no time has passed")
+    if isinstance(now.tokens, NoData):
+        rate = now.tokens
+    elif now.elapsed_s > 0:
+        rate = now.tokens / now.elapsed_s
+    return LegProgressed(
+        number, arm.name, arm.role, now.workload, now.phase, now.done, now.planned, now.failed, now.elapsed_s,
+        now.tokens, rate, now.ttft_p50_s, *_acceptance(now.counters, "the engine has told no drafts yet"),
+    )  # fmt: skip
+
+
+def measured(number: int, arm: Arm, record: WorkloadRecord, last: LegProgressed | None) -> WorkloadMeasured:
+    """The end of a workload as an event: the client's last figures, and acceptance from the counters at rest."""
+    unknown = NoData("the client told no figures while it ran")
+    rate, ttft = (unknown, unknown) if last is None else (last.output_tok_s, last.ttft_p50_s)
+    acceptance = _acceptance(record.counters or {}, record.counters_missing or "the engine drafted nothing")
+    requests = NoData("an old record") if record.requests_recorded is None else record.requests_recorded
+    return WorkloadMeasured(
+        number, arm.name, arm.role, record.workload, record.complete, record.wall_s, requests, rate, ttft, *acceptance
+    )
+
+
+def _acceptance(counters: Mapping[str, float], missing: str) -> tuple[float | NoData, float | NoData]:
+    """Accepted / draft tokens, and 1 + accepted / drafts, as in ``judge.metrics``."""
+    accepted, tokens, drafts = (counters.get(name, 0.0) for name in (ACCEPTED, DRAFT_TOKENS, DRAFTS))
+    if tokens <= 0 or drafts <= 0:
+        return NoData(missing), NoData(missing)
+    return accepted / tokens, 1 + accepted / drafts
 
 
 def blame_ourselves(engine: Engine, what: str) -> None:

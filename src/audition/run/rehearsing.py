@@ -24,6 +24,8 @@ def rehearse(
     fault: str | None = None,
     quiet: bool = False,
     records_base: Path | None = None,
+    screen: bool = False,
+    events: int | None = None,
     on_point: OnPoint = no_point,
 ) -> Finished:
     """Rehearse a spike. Its own state, GPU ledger and port: it never meets a real run. Raises AuditionError like ``run_spike``."""
@@ -43,7 +45,9 @@ def rehearse(
                 raise InternalError(
                     f"the simulated production did not start: {outcome.kind} {outcome.detail}", seen=outcome.excerpt[-1500:]
                 )
-            options = Options(True, fault, quiet, root=world / "state", ledger=ledger, records_base=records_base)
+            options = Options(
+                True, fault, quiet, root=world / "state", ledger=ledger, records_base=records_base, screen=screen, events=events
+            )
             return run_spike(staged, options, on_point)
         finally:
             _end(production, spike, loaded.folder, world)

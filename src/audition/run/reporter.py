@@ -118,11 +118,21 @@ class Reporter:
 
 
 def can_draw(stream: TextIO | None) -> bool:
-    """Whether a screen can be drawn there: a terminal that moves its cursor."""
+    """Whether a screen can be drawn there: a terminal that moves its cursor, and that is ours and not a shell's meanwhile."""
     try:
-        return stream is not None and os.isatty(stream.fileno()) and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+        if stream is None or not os.isatty(stream.fileno()) or os.environ.get("TERM", "") in ("", "dumb", "unknown"):
+            return False
+        return in_foreground(stream.fileno())
     except (OSError, ValueError):
         return False
+
+
+def in_foreground(terminal: int) -> bool:
+    """Whether this process may draw: a job in the background would write over the shell. A terminal of another session is ours."""
+    try:
+        return os.tcgetpgrp(terminal) in (os.getpgrp(), 0)
+    except OSError:
+        return True
 
 
 def _descriptor(stream: TextIO | None) -> int | None:

@@ -25,6 +25,7 @@ from audition.report.mask import mask
 from audition.report.writer import write_records
 from audition.run import preparing
 from audition.run.conductor import Conductor, OnPoint, RunEnd, no_point
+from audition.run.events import SignalHeard, VerdictReached, run_planned
 from audition.run.folder import RunFolder, write_atomically
 from audition.run.interrupts import Interrupts
 from audition.run.journal import Journal
@@ -42,7 +43,10 @@ RESOLVED = "spike.resolved.json"
 
 @dataclass(frozen=True)
 class Options:
-    """How to run. ``ledger``: the simulated GPUs of a rehearsal; ``records_base``: where a relative records folder begins."""
+    """How to run. ``ledger``: the simulated GPUs of a rehearsal; ``records_base``: where a relative records folder begins.
+
+    ``screen``: draw one where standard error is a terminal; ``events``: a file descriptor for JSON lines.
+    """
 
     rehearsal: bool = False
     fault: str | None = None
@@ -50,6 +54,8 @@ class Options:
     root: Path | None = None
     ledger: Path | None = None
     records_base: Path | None = None
+    screen: bool = False
+    events: int | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ def run_spike(loaded: LoadedSpike, options: Options = Options(), on_point: OnPoi
     production was restored, or ``exit_code`` is 7."""
     now = time.time()
     date = time.strftime("%Y-%m-%d", time.localtime(now))
-    reporter = Reporter(rehearsal=options.rehearsal, quiet=options.quiet)
+    reporter = Reporter(rehearsal=options.rehearsal, quiet=options.quiet, screen=options.screen, events=options.events)
     identity = preparing.new_identity(loaded.spike, options.root or state_root(), date)
     made = _Made()
     try:
@@ -80,14 +86,16 @@ def run_spike(loaded: LoadedSpike, options: Options = Options(), on_point: OnPoi
         end = conductor.conduct()
         made.over = True
         assert made.folder is not None
-        return _finish(loaded, options, folder=made.folder, record=record, end=end, secrets=secrets)
+        finished = _finish(loaded, options, folder=made.folder, record=record, end=end, secrets=secrets)
+        reporter.tell(_reached(finished))
+        return finished
     except BaseException:
         made.discard()
         raise
     finally:  # not earlier: a late signal must not end the process before its records are written
         if made.interrupts is not None:
             made.interrupts.uninstall()
-        reporter.flush()
+        reporter.close()
 
 
 @dataclass
@@ -158,11 +166,13 @@ def _prepare(
         sidecars=sidecars.plans,
         others=lambda: preparing.other_targets(spike, engines),
     )
-    made.interrupts = Interrupts(lambda signal_name, before: reporter.warn(_heard(signal_name, before)))
+    made.interrupts = Interrupts(lambda name, before: reporter.tell(SignalHeard(name, before, _heard(name, before))))
     made.interrupts.install()
+    steps = make_plan(spike, sidecars=bool(sidecars.plans))
+    reporter.tell(run_planned(spike, steps, str(folder.path)))
     conductor = Conductor(
         spike,
-        steps=make_plan(spike, sidecars=bool(sidecars.plans)),
+        steps=steps,
         engines=engines,
         around=world,
         open_journal=lambda: Journal(identity.state_dir / "journal.sqlite", world.fence),
@@ -216,6 +226,17 @@ def _finish(
         problem = f"judging failed: {cause!r}; the raw records are complete, try: audition judge {folder.path}\n{where}"
         return Finished(_exit_code(end, None), folder.path, None, end, problem)
     return Finished(_exit_code(end, result), folder.path, result, end)
+
+
+def _reached(finished: Finished) -> VerdictReached:
+    restored, result = finished.end.restored, finished.result
+    return VerdictReached(
+        "none" if result is None else result.verdict,
+        finished.exit_code,
+        (finished.problem,) if result is None else tuple(result.reasons),
+        None if restored is None else restored.verified,
+        str(finished.run_dir),
+    )
 
 
 def _exit_code(end: RunEnd, result: Result | None) -> int:

@@ -21,11 +21,13 @@ from audition.judge.load import load_run
 from audition.judge.records import BootRecord, LegRecord
 from audition.judge.result import early_end_reason
 from audition.run.draining import drain
+from audition.run.events import BootLogged, GuardArmed, RestoreStepped
 from audition.run.folder import RunFolder
 from audition.run.guarding import ArmedGuard, arm
 from audition.run.leg import LegMeter
 from audition.run.reporter import Reporter
 from audition.spike.model import Leg, Spike
+from audition.units import NoData
 from audition.wayback import state
 from audition.wayback.docker_beside import stop_sidecar
 from audition.wayback.gpu import baseline_without, read_usage, wait_settled
@@ -164,7 +166,9 @@ class World:
         """Start production and wait until it works; the seconds that took. Raises Refused, with nothing left running."""
         self._reporter.say(f"production ({self._production.arm}) does not run: starting it, as the spike file says")
         self._production.start()
-        outcome = self._production.wait_ready(lambda: False, lambda _line: None)
+        outcome = self._production.wait_ready(
+            lambda: False, lambda line: self._reporter.tell(BootLogged(self._production.arm, line))
+        )
         if outcome.kind != "ready":
             self._production.stop()
             raise Refused(
@@ -181,6 +185,7 @@ class World:
         except WaybackError as cause:
             raise Refused(f"the way back cannot be planned: {cause}", production="untouched") from cause
         self._guard = arm(self._plan)
+        self._reporter.tell(GuardArmed(NoData("the window has no end") if self._plan.deadline is None else self._plan.deadline))
         return {"guard": self._guard.process.pid, "deadline": self._plan.deadline}
 
     def _make_plan(self) -> RestorePlan:
@@ -328,7 +333,7 @@ class World:
         if self._guard is not None:
             verify = self._plan.verify
             self._guard.restoring(3 * verify.boot_limit_s + verify.hold_s + self._gpu.settle_s + 600.0)
-        return restore(self._plan, say=lambda text: self._reporter.say(f"  {text}"), on_point=on_point)
+        return restore(self._plan, say=lambda text: self._reporter.tell(RestoreStepped(text)), on_point=on_point)
 
     def stand_down(self, report: RestoreReport | None) -> dict[str, Any]:
         """Close the run and end the guard. ``report`` None: nothing was touched. Not verified: the guard stays and tries again."""

@@ -1,0 +1,91 @@
+"""One look at a compose arm for `audition check`: its profile, and what the Docker engine says, each as far as it can be had.
+
+Nothing is started, stopped or written, and nothing raises for what it finds: absence is a value. What the look means is judged in
+``audition.check``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from audition.engines.compose import ComposeEngine
+from audition.engines.compose_compare import Running
+from audition.engines.compose_profile import Profile, docker_command, docker_environment
+from audition.engines.sidecars import Survey, survey
+from audition.errors import AuditionError
+from audition.spike.model import ComposeEngine as ComposeSpec
+from audition.units import NoData
+from audition.wayback.docker_cli import Docker, is_running, labels_of
+from audition.wayback.server import WaybackError
+
+_VERSION_LABELS = ("org.opencontainers.image.version", "vllm.version")
+
+
+@dataclass(frozen=True)
+class ComposeLook:
+    """``profile``: NoData when it cannot be resolved, ``next_step`` then says what to type. ``engine_down``: why the Docker engine
+    cannot be asked, empty when it can. ``container``: production's own, None when there is none; ``lost``: variables for which it
+    has a value and the profile has none. ``image_id``: of the profile's image on the engine. ``docker_root``: the engine's folder.
+    """
+
+    profile: Profile | NoData
+    next_step: str = ""
+    engine_down: str = ""
+    container: dict[str, Any] | None = None
+    lost: tuple[str, ...] | NoData = field(default_factory=lambda: NoData("the Docker engine was not asked"))
+    image_id: str | NoData = field(default_factory=lambda: NoData("the Docker engine was not asked"))
+    image_version: str = ""
+    sidecars: Survey | NoData = field(default_factory=lambda: NoData("the Docker engine was not asked"))
+    docker_root: str | NoData = field(default_factory=lambda: NoData("the Docker engine was not asked"))
+
+
+def look(
+    engine: ComposeEngine, spec: ComposeSpec, environ: Mapping[str, str], *, production: bool, ask_engine: bool = True
+) -> ComposeLook:
+    """Look at one arm. ``ask_engine`` False: the files alone, as for a machine that is not this one."""
+    try:
+        profile = engine.profile()
+    except (AuditionError, WaybackError) as fault:
+        return ComposeLook(NoData(str(fault)), fault.next_step if isinstance(fault, AuditionError) else "docker compose version")
+    if not ask_engine:
+        return ComposeLook(profile)
+    cli = Docker(docker_command(spec), docker_environment(environ, profile.config))
+    try:
+        info = json.loads(cli.text("info", "--format", "{{json .}}"))
+        image = cli.image(profile.image)
+        container, foreign = engine.find_production() if production else (None, "")
+        nobody = NoData(foreign or "no container of production runs")
+        lost: tuple[str, ...] | NoData = nobody
+        sidecars: Survey | NoData = nobody
+        if container is not None and is_running(container):
+            lost = lost_variables(profile, Running(container, cli.image(container["Image"])))
+            sidecars = survey(cli.docker, cli.env, container["Id"])
+    except (AuditionError, WaybackError) as fault:
+        down = NoData("the Docker engine does not answer")
+        return ComposeLook(profile, "", str(fault), lost=down, image_id=down, sidecars=down, docker_root=down)
+    return ComposeLook(
+        profile,
+        container=container,
+        lost=lost,
+        image_id=image["Id"] if image is not None else NoData(f"image {profile.image} is not on the engine"),
+        image_version=_labelled_version(image),
+        sidecars=sidecars,
+        docker_root=str(info["DockerRootDir"]) if cli.local() and info.get("DockerRootDir") else NoData("the engine is elsewhere"),
+    )
+
+
+def lost_variables(profile: Profile, running: Running) -> tuple[str, ...]:
+    """Variables with a value in the running container that the profile as it resolves now leaves out or empty. Pure.
+
+    Those that compose or the image give are left out by ``Running.environment``.
+    """
+    now = {name: str(value) for name, value in (profile.service.get("environment") or {}).items() if value is not None}
+    return tuple(sorted(name for name, value in running.environment.items() if value and not now.get(name)))
+
+
+def _labelled_version(image: dict[str, Any] | None) -> str:
+    labels = labels_of({"Config": (image or {}).get("Config") or {}})
+    return next((labels[name] for name in _VERSION_LABELS if labels.get(name)), "")
