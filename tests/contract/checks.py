@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from audition.engines.base import BootOutcome, Engine
 from audition.wayback.health import completion, served_models
 from audition.wayback.proctable import port_answers
@@ -112,3 +114,13 @@ def test_what_it_is_started_with_is_known_without_looking(bench: Bench) -> None:
     assert engine.invocation().argv == given.argv
     engine.stop()
     assert engine.invocation().argv == given.argv
+
+
+def test_it_knows_its_processes(bench: Bench) -> None:
+    engine = bench.make(bench.good)
+    assert boot(engine).kind == "ready"
+    mine = [pid for name in os.listdir("/proc") if name.isdigit() and engine.owns(pid := int(name))]
+    assert mine
+    assert os.getpid() not in mine
+    engine.stop()
+    assert not any(engine.owns(pid) for pid in mine)

@@ -12,7 +12,8 @@ import uvloop
 
 from audition.judge.records import RequestRecord
 from audition.load.chat import Sent, record_of
-from audition.load.client import GATHER_FROM, Connection, Exchange, Gather, Target, fetch
+from audition.load.client import Connection, Target, fetch
+from audition.load.wire import GATHER_FROM, Exchange, Gather
 from load.scripted import CLOSE, END, HANG, HEAD, RESET, Endpoint, Step, part, scripted
 from load.sse import DONE, ROLE, chunk
 

@@ -75,6 +75,11 @@ CASES = {
     "gate on an unknown workload": (
         BASE, "workload: many", "workload: mani", 20, "gates[0].workload", "no workload is called 'mani'", "did you mean `many`?",
     ),
+    "gate on goodput without limits": (
+        BASE, "metric: output_tok_s", "metric: goodput", 20, "gates[0].metric",
+        "the workload 'many' states no limits, so nothing tells a good request from another",
+        "add e.g. `goodput: {ttft: 2s, tpot: 50ms}` to the workload",
+    ),
     "gate on an unknown arm": (
         BASE, "at_least: 700", "at_least: 700, arm: newer", 20, "gates[0].arm", "no arm is called 'newer'", "did you mean `new`?",
     ),

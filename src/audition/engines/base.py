@@ -103,6 +103,9 @@ class Engine(Protocol):
     def alive(self) -> bool:
         """Whether the server started here still runs (not restarted, not replaced)."""
 
+    def owns(self, pid: int) -> bool | None:
+        """Whether a process of this machine belongs to the server; None when that cannot be told (a server elsewhere)."""
+
     def boot_id(self) -> str:
         """Identity of the present boot: changes with each start, also with one that somebody else made."""
 

@@ -339,6 +339,18 @@ class ComposeEngine:
         except (AuditionError, WaybackError):
             return
 
+    def owns(self, pid: int) -> bool | None:
+        """Whether a process runs in the server's container, by its control group; None on an engine elsewhere."""
+        try:
+            if not self._cli.local():
+                return None
+            if not self._boot:
+                self._remember_running()
+        except WaybackError:
+            return None
+        container_id = self._boot.partition(" ")[0]
+        return bool(container_id) and in_container(pid, container_id)
+
     def boot_id(self) -> str:
         """Identity of the present boot; an empty text when it does not run or the engine does not answer."""
         try:

@@ -310,6 +310,10 @@ class ProcessEngine:
         view = self._server.view()
         return view.state == "running" and view.boot_id == self._boot and bool(self._boot)
 
+    def owns(self, pid: int) -> bool | None:
+        """Whether a process provably belongs to the server."""
+        return any(proc.pid == pid for proc in self._server.members())
+
     def boot_id(self) -> str:
         """Identity of the present boot, "" when it does not run."""
         return self._server.view().boot_id

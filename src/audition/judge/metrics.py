@@ -15,6 +15,7 @@ from audition.judge.timing import Timing, gaps_between_events, steady_window, ti
 from audition.judge.validity import MAX_FAILURE_SHARE, MIN_TAIL, leg_problem, workload_record, workload_requests
 from audition.spike.metrics import METRICS, STATS
 from audition.spike.model import Gate, Spike
+from audition.spike.workload import Limits
 from audition.units import NoData
 
 Key = tuple[str, str, str]
@@ -116,7 +117,10 @@ def _workload_metrics(leg: LegData, name: str, spike: Spike) -> dict[Key, Value]
     record = workload_record(leg, name)
     counters = record if isinstance(record, NoData) else _counter_metrics(record, f"leg {leg.index} ({leg.arm}), {name}")
     requests = workload_requests(leg, name, spike)
-    figures = requests if isinstance(requests, NoData) else _request_metrics(requests, f"leg {leg.index} ({leg.arm}), {name}")
+    limits = next((workload.goodput for workload in spike.workloads if workload.name == name), None)
+    figures = (
+        requests if isinstance(requests, NoData) else _request_metrics(requests, limits, f"leg {leg.index} ({leg.arm}), {name}")
+    )
     for metric in METRICS.values():
         if metric.scope == "leg":
             continue
@@ -165,21 +169,21 @@ def acceptance_per_position(record: WorkloadRecord) -> list[float] | NoData:
     return rates or NoData(record.counters_missing or "the engine has no counters per position")
 
 
-def _request_metrics(requests: tuple[RequestRecord, ...], where: str) -> Figures | NoData:
+def _request_metrics(requests: tuple[RequestRecord, ...], limits: Limits | None, where: str) -> Figures | NoData:
     if not requests:
         return NoData(f"{where}: no requests")
     try:
         timings = [timing_of(r) for r in requests]
-        return _timed_metrics(timings, where)
+        return _timed_metrics(timings, limits, where)
     except Garbled as error:
         return NoData(f"{where}: {error}")
 
 
-def _timed_metrics(timings: list[Timing], where: str) -> Figures:
+def _timed_metrics(timings: list[Timing], limits: Limits | None, where: str) -> Figures:
     good = sorted((t for t in timings if t.ok), key=_in_time)
     failed = len(timings) - len(good)
     out: Figures = {("failure_share", ""): Measure(failed / len(timings), len(timings))}
-    out["goodput", ""] = NoData(f"{where}: the workload states no limits for single requests")
+    out["goodput", ""] = _goodput(timings, good, limits, where)
     if failed > MAX_FAILURE_SHARE * len(timings) or not good:
         fair = NoData(f"{where}: {failed} of {len(timings)} requests failed, the rest is no fair sample")
         for metric in METRICS.values():
@@ -189,6 +193,32 @@ def _timed_metrics(timings: list[Timing], where: str) -> Figures:
     out.update(_distributions(good, where))
     out.update(_rates(timings, good, where))
     return out
+
+
+def _goodput(timings: list[Timing], good: list[Timing], limits: Limits | None, where: str) -> Value:
+    """Requests a second that succeeded and kept every limit; a failed one keeps none. A request of one token has no TPOT."""
+    if limits is None:
+        return NoData(f"{where}: the workload states no limits for single requests")
+    whole = _whole(timings)
+    if whole <= 0:
+        return NoData(f"{where}: no time passed")
+    if limits.tpot is not None and any(t.later_tokens is None or t.record.tokens_estimated for t in good):
+        return NoData(f"{where}: the server did not say how many tokens the events held, so nobody knows who kept the TPOT")
+    return Measure(sum(_kept(t, limits) for t in good) / whole, len(timings))
+
+
+def _kept(t: Timing, limits: Limits) -> bool:
+    if t.first is None or t.last is None:
+        return False
+    pairs = [(t.first - t.record.scheduled, limits.ttft), (t.record.end - t.record.scheduled, limits.e2e)]
+    if t.later_tokens:
+        pairs.append(((t.last - t.first) / t.later_tokens, limits.tpot))
+    return all(limit is None or seconds <= limit for seconds, limit in pairs)
+
+
+def _whole(timings: list[Timing]) -> float:
+    """Seconds from the first scheduled send to the last end."""
+    return max(t.record.end for t in timings) - min(t.record.scheduled for t in timings)
 
 
 def _in_time(t: Timing) -> tuple[float, int]:
@@ -237,7 +267,7 @@ def _stat(sample: Sample, stat: str, name: str, where: str) -> Value:
 
 
 def _rates(timings: list[Timing], good: list[Timing], where: str) -> Figures:
-    whole = max(t.record.end for t in timings) - min(t.record.scheduled for t in timings)
+    whole = _whole(timings)
     out: Figures = {}
     uncounted = [t for t in good if t.tokens is None or t.record.tokens_estimated]
     if whole <= 0:

@@ -14,10 +14,10 @@ from typing import Any
 
 from audition.judge.records import EVENT_CONTENT, EVENT_TOOL, Outcome, RequestRecord, StreamTimes
 from audition.load.body import Body
-from audition.load.client import Exchange
 from audition.load.prompts import Message
 from audition.load.scan import BodyReader, Templates
 from audition.load.stream import StreamFigures
+from audition.load.wire import Exchange
 from audition.spike.model import Workload
 
 CHAT_PATH = "/v1/chat/completions"

@@ -18,11 +18,12 @@ from typing import Literal
 from audition.judge.records import RequestRecord
 from audition.load.arrivals import ClosedLoop, OpenLoop
 from audition.load.chat import CHAT_PATH, Sent, record_of, request_body
-from audition.load.client import Connection, Endpoint, Exchange, Gather, Target
+from audition.load.client import Connection, Endpoint, Target
 from audition.load.live import Live
 from audition.load.prompts import PromptOrder, mark, salt, salted_messages
 from audition.load.scan import BodyReader, Templates
 from audition.load.vitals import EngineWatch
+from audition.load.wire import Exchange, Gather
 from audition.spike.model import Workload
 from audition.units import NoData
 

@@ -99,7 +99,7 @@ class HostSampler:
     """Samples while it is open. Use as ``with HostSampler() as host: ...``, then ``host.summary()``.
 
     ``gpus``: those that the leg uses; throttling and other tenants are told of them. None: figures of all, caveats of none.
-    ``ours``: which GPU processes are the leg's own; None: not known. ``source``: where GPU samples come from.
+    ``source``: where GPU samples come from.
     """
 
     def __init__(
@@ -108,10 +108,9 @@ class HostSampler:
         proc: Path = Path("/proc"),
         *,
         gpus: Sequence[int] | None = None,
-        ours: Callable[[GpuProcess], bool] | None = None,
         source: Callable[[], Gpus] = Nvml,
     ) -> None:
-        self._gpus, self._ours = gpus, ours
+        self._gpus = gpus
         self._gpu_sampler = GpuSampler(source, interval_s)
         self._interval, self._proc = interval_s, proc
         self._samples: list[HostSample] = []
@@ -147,10 +146,11 @@ class HostSampler:
         gpus = self._gpu_sampler.summaries()
         return replace(summary, disk_free_mib=disk_free_mib(), gpus=gpus, gpus_missing="" if gpus else self._gpu_sampler.problem)
 
-    def caveats(self) -> list[Caveat]:
-        """Notes when the host could not be watched, and what the GPUs of the leg had to bear."""
+    def caveats(self, ours: Callable[[GpuProcess], bool] | None = None) -> list[Caveat]:
+        """Notes when the host could not be watched, and what the GPUs of the leg had to bear. ``ours``: which GPU processes are the
+        leg's own; None: not known."""
         out = [Caveat("no-host-telemetry", "note", self._problem)] if self._problem else []
-        return out if self._gpus is None else out + gpu_caveats(self._gpu_sampler.summaries(), self._gpus, self._ours)
+        return out if self._gpus is None else out + gpu_caveats(self._gpu_sampler.summaries(), self._gpus, ours)
 
 
 def disk_free_mib(folder: Path = Path(".")) -> int | None:

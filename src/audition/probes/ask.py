@@ -10,8 +10,9 @@ from typing import Any
 
 import yaml
 
-from audition.load.client import Endpoint, Exchange, fetch
+from audition.load.client import Endpoint, fetch
 from audition.load.stream import ToolCall, read_stream, whole_text
+from audition.load.wire import Exchange
 
 Message = dict[str, Any]
 _PATH = "/v1/chat/completions"

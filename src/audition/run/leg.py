@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -15,9 +15,10 @@ from audition.errors import InternalError
 from audition.faults.matcher import Diagnosis, diagnose
 from audition.judge.records import BootRecord, Caveat, LegRecord, ProbeRecord, WorkloadRecord
 from audition.load.workload import Progress, run_workload
-from audition.observe.host import HostSampler, gpu_caveat
+from audition.observe.gpu import GpuProcess, energy_per_1000_tokens
+from audition.observe.host import HostSampler, HostSummary, gpu_caveat
 from audition.observe.logs import facts_for_leg, read_log
-from audition.observe.prometheus import ACCEPTED, DRAFT_TOKENS, DRAFTS
+from audition.observe.prometheus import ACCEPTED, DRAFT_TOKENS, DRAFTS, GENERATED
 from audition.probes.greedy import reference_answers
 from audition.probes.runner import run_probes
 from audition.report.mask import mask
@@ -86,7 +87,7 @@ class LegMeter:
                 outcome, detail = self._judge(engine, record)
                 if outcome != "complete":
                     break
-        caveats = host.caveats() + ([] if self.rehearsal else gpu_caveat(self.spike.gpus))
+        caveats = host.caveats(_own(engine)) + ([] if self.rehearsal else gpu_caveat(self.spike.gpus))
         caveats += [Caveat(code, "note", self._masked(text)) for code, text in self.notes]
         self.notes.clear()
         if self.rehearsal and number == 1:
@@ -99,6 +100,8 @@ class LegMeter:
             facts["image"] = given.image
         if (summary := host.summary()) is not None:
             facts["host"] = summary.as_facts()
+            if (energy := _energy(summary, done)) is not None:
+                facts["energy_j_per_1000_tokens"] = energy
         diagnosis = self._log(number, leg.arm, engine, facts, give_up)
         if outcome == "engine-died" and diagnosis:
             detail = f"{detail}: {diagnosis[0].title}"
@@ -266,6 +269,19 @@ class LegMeter:
         )  # fmt: skip
         self.folder.write_leg(record)
         return record
+
+
+def _own(engine: Engine) -> Callable[[GpuProcess], bool] | None:
+    """Which processes on a GPU are the server's; None when that cannot be told, as of one that has died meanwhile."""
+    if not engine.alive() or engine.owns(os.getpid()) is None:
+        return None
+    return lambda process: engine.owns(process.pid) is True
+
+
+def _energy(summary: HostSummary, done: Sequence[WorkloadRecord]) -> float | None:
+    """Joules for 1,000 generated tokens of the workloads, of all GPUs over the whole leg: probes, warm-up and pauses are in it."""
+    tokens = sum(record.counters.get(GENERATED, 0.0) for record in done if record.counters is not None)
+    return energy_per_1000_tokens(summary.gpus, tokens)
 
 
 def progressed(number: int, arm: Arm, now: Progress) -> LegProgressed:

@@ -90,6 +90,10 @@ class _View:
             return True
         return any(name == arm and (workload is None or chosen is None or workload in chosen) for _, name, chosen in legs)
 
+    def without_limits(self) -> set[str]:
+        """Names of the workloads without `goodput`."""
+        return {row["name"] for _, row in self.rows("workloads") if _text(row.get("name")) and row.get("goodput") is None}
+
     def gates(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Every gate, those inside groups included."""
         waiting = list(self.rows("gates"))
@@ -266,6 +270,9 @@ def _gate_reach(view: _View, path: Path, gate: dict[str, Any]) -> Iterator[Probl
         said = f"{metric.name} belongs to a whole leg, not to a workload"
         yield view.document.problem((*path, "workload"), said, "leave the key out")
         workload = None
+    if metric is not None and metric.name == "goodput" and _text(workload) and workload in view.without_limits():
+        said = f"the workload {workload!r} states no limits, so nothing tells a good request from another"
+        yield view.document.problem((*path, "metric"), said, "add e.g. `goodput: {ttft: 2s, tpot: 50ms}` to the workload")
     for key, name in (("arm", arm), ("ratio_to", gate.get("ratio_to"))):
         if not _text(name) or name not in view.arm_names or ("metric" not in gate and "probe" not in gate):
             continue

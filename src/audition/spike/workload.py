@@ -19,6 +19,20 @@ class Sampling(Strict):
     seed: int | None = Field(default=None, description="Sampling seed.")
 
 
+class Limits(Strict):
+    """What one request must keep, all of it, to be counted by the metric `goodput` (DistServe, OSDI 2024)."""
+
+    ttft: Duration | None = Field(default=None, description="Longest time from the scheduled send to the first token.")
+    tpot: Duration | None = Field(default=None, description="Longest mean time a token after the first event.")
+    e2e: Duration | None = Field(default=None, description="Longest time from the scheduled send to the end.")
+
+    @model_validator(mode="after")
+    def _any(self) -> Limits:
+        if self.ttft is None and self.tpot is None and self.e2e is None:
+            raise ValueError("give at least one of `ttft`, `tpot` and `e2e`")
+        return self
+
+
 class Workload(Strict):
     """A load: `users` streams, each sending its next request when the last one ends; or requests at a `rate` or after a `trace`."""
 
@@ -59,6 +73,9 @@ class Workload(Strict):
     survival: bool = Field(default=False, description="Void the workload unless a short request is answered after it.")
     deadline: Duration = Field(default=600.0, description="Longest time for one request.")
     silence: Duration = Field(default=60.0, description="Longest time without a byte inside one request.")
+    goodput: Limits | None = Field(
+        default=None, description="Limits for single requests; the metric `goodput` counts who keeps them."
+    )
     processes: int | None = Field(
         default=None, ge=1, le=64, description="Processes that send; default: one, and one more for every 1,024 users."
     )
