@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import base64
+import difflib
+import html
 import json
 import os
+import re
+import shlex
 import time
 from collections.abc import Callable
+from urllib.parse import quote, urlencode
 
 import pytest
 from hypothesis import given
@@ -168,3 +173,49 @@ def test_a_secret_that_is_no_utf8_is_masked_and_never_raises(secret: str) -> Non
     lenient = secret.encode("utf-8", "surrogatepass" if "\ud800" in secret else "surrogateescape").decode("utf-8", "replace")
     for text in (secret, lenient, json.dumps(secret), repr(secret)):
         assert mask(f"<{text}>", [secret]) in (f"<{MASK}>", f'<"{MASK}">', f"<'{MASK}'>")
+
+
+FORMS: dict[str, Callable[[str], str]] = {
+    "plain": lambda s: s,
+    "JSON": json.dumps,
+    "JSON in JSON": lambda s: json.dumps(json.dumps({"key": s})),
+    "JSON with its own letters": lambda s: json.dumps(s, ensure_ascii=False),
+    "repr": repr,
+    "URL": lambda s: quote(s, safe=""),
+    "URL with slashes": quote,
+    "form": lambda s: urlencode({"k": s}),
+    "URL in lower case": lambda s: re.sub("%..", lambda m: m[0].lower(), quote(s, safe="")),
+    "credentials in a URL": lambda s: f"https://user:{quote(s, safe='')}@host/x",
+    "base64": lambda s: base64.b64encode(s.encode()).decode(),
+    "base64 for URLs": lambda s: base64.urlsafe_b64encode(s.encode()).decode(),
+    "basic authorisation": lambda s: "x-auth=" + base64.b64encode(f"user:{s}".encode()).decode(),
+    "in the middle of base64": lambda s: base64.b64encode(f"ab{s}cd".encode()).decode(),
+    "HTML": html.escape,
+    "shell": shlex.quote,
+    "YAML": lambda s: "'" + s.replace("'", "''") + "'",
+    "header": lambda s: f"X-Key: {s}",
+    "option": lambda s: f"--whatever={s}",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("secret", ["pl4nted-s3cret", 'a"b\\c/d e+f', "schlüssel'9|x&y<z>", "line one\nline two"])
+def test_a_known_secret_is_masked_in_every_form(form: str, secret: str) -> None:
+    spelled = FORMS[form](secret)
+    masked = mask(f"before {spelled} after", [secret])
+
+    assert MASK in masked
+    assert secret not in masked
+    left = masked.removeprefix("before ").removesuffix(" after")
+    assert longest_common(left, spelled) < max(8, len("https://user:"), len("x-auth="), len("--whatever=")) + 3
+    assert mask(masked, [secret]) == masked
+
+
+def longest_common(one: str, other: str) -> int:
+    """Length of the longest piece that two texts share."""
+    return difflib.SequenceMatcher(None, one, other, autojunk=False).find_longest_match().size
+
+
+@pytest.mark.parametrize("text", ["a4f3 is a word, base64 of cGxh too", "sha256:" + "0f" * 32, "Qwen3.6-35B-A3B-AWQ-4bit"])
+def test_short_secrets_do_not_blot_out_ordinary_words(text: str) -> None:
+    assert mask(text, ["pla", "abc", "q"]) == text

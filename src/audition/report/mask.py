@@ -1,21 +1,27 @@
 """Masks secrets in text. The one function through which everything passes that a run writes or shows. Pure.
 
-Known values are masked wherever they stand, also in their JSON, URL and ``repr`` forms; beyond that, text that looks like a key is
-masked. What is masked here may come from a server that prints anything, so every pattern needs time in proportion to the text:
+Known values are masked wherever they stand, also in their JSON, URL, HTML, shell, base64 and ``repr`` forms; beyond that, text that
+looks like a key is masked. What is masked here may come from a server that prints anything, so every pattern needs time in proportion to the text:
 possessive quantifiers, and no pattern that begins anew inside a run of characters that it has already read.
 """
 
 from __future__ import annotations
 
+import base64
+import html
 import json
 import re
+import shlex
 from collections.abc import Iterable
-from urllib.parse import quote
+from functools import lru_cache
+from urllib.parse import quote, quote_plus
 
 MASK = "***"
 MIN_LENGTH = 4
 """Known values shorter than this are not masked by value: they would blot out ordinary words."""
 
+_SHORTEST_BASE64 = 8
+_ESCAPED = re.compile(r"%[0-9A-F]{2}")
 _ROUNDS = 8
 """Masking one thing may uncover another: the text is gone over until nothing changes, at most this often."""
 
@@ -84,15 +90,45 @@ def _mask_named(match: re.Match[str]) -> str:
 
 
 def _forms(secrets: Iterable[str]) -> list[str]:
-    """How the values may be spelled in text, longest first. A value that is no UTF-8 (bytes as lone surrogates) is spelled as a log
-    that was read leniently shows it, too."""
+    """How the values may be spelled in text, longest first."""
+    return list(_all_forms(tuple(secrets)))
+
+
+@lru_cache(maxsize=32)
+def _all_forms(secrets: tuple[str, ...]) -> tuple[str, ...]:
     forms: set[str] = set()
     for secret in secrets:
         if len(secret) >= MIN_LENGTH and secret != MASK:
-            raw = _bytes(secret)
-            forms |= {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1]}
-            forms |= {quote(raw, safe=""), raw.decode("utf-8", "replace")}
-    return sorted(forms, key=lambda form: (-len(form), form))
+            forms |= _plain_forms(secret) | _base64_forms(_bytes(secret))
+    return tuple(sorted(forms - {""}, key=lambda form: (-len(form), form)))
+
+
+def _plain_forms(secret: str) -> set[str]:
+    """JSON (once and inside a JSON text), Python's ``repr``, URLs, HTML, shell and YAML quoting. A value that is no UTF-8 (bytes as
+    lone surrogates) is spelled as a log that was read leniently shows it, too."""
+    raw = _bytes(secret)
+    once = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    twice = {json.dumps(form)[1:-1] for form in once}
+    urls = {quote(raw, safe=""), quote(raw), quote_plus(raw)}
+    urls |= {_ESCAPED.sub(lambda match: match[0].lower(), url) for url in urls}
+    quoted = {shlex.quote(secret).strip("'"), secret.replace("'", "''"), html.escape(secret), html.escape(secret, quote=False)}
+    quoted |= {secret.replace("'", "'\\''"), secret.replace("|", "\\|")}
+    return {secret, repr(secret)[1:-1], raw.decode("utf-8", "replace")} | once | twice | urls | quoted
+
+
+def _base64_forms(raw: bytes) -> set[str]:
+    """What every base64 text that holds these bytes must hold (RFC 4648, both alphabets), whatever stands before and after them:
+    the characters that depend on the secret alone, for each of the three places at which it may begin in a group of three bytes.
+    So ``user:secret`` of HTTP's basic scheme is found, too. Short remains would blot out ordinary words and are left out."""
+    forms: set[str] = set()
+    for before in range(3):
+        text = base64.b64encode(b"\0" * before + raw).decode("ascii").rstrip("=")
+        first = -(-before * 8 // 6)  # characters with bits of what stands before
+        whole = (before + len(raw)) * 8 // 6  # characters without bits of what stands after
+        inner = text[first:whole]
+        if len(inner) >= _SHORTEST_BASE64:
+            forms |= {inner, inner.replace("+", "-").replace("/", "_")}
+    return forms
 
 
 def _bytes(secret: str) -> bytes:

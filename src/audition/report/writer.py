@@ -107,9 +107,9 @@ def add_entry(path: Path, note: Note, entry: str, run_id: str) -> bool:
     Two processes at once take turns (a lock on the folder); a change by anybody else in between is read again and kept. Raises
     OSError when the file is read-only, no regular file, cannot be written, or changes all the time.
     """
-    target = path.resolve()
+    target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
-    if target.exists() and not target.is_file():
+    if target.is_symlink() or (target.exists() and not target.is_file()):
         raise OSError(f"{target} is no regular file")
     with _folder_lock(target.parent):
         for _ in range(_TRIES):
@@ -140,7 +140,7 @@ def _folder_lock(folder: Path) -> Iterator[None]:
 def replace_file(path: Path, text: str, *, unless_changed: bytes | None = None) -> bool:
     """Replace a file as a whole: a reader sees the old bytes or the new ones, never a part. Keeps links, mode and, where that is
     allowed, the owner. ``unless_changed``: what the file must still hold; False when it does not. Raises OSError."""
-    target = path.resolve()
+    target = Path(os.path.realpath(path))
     beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     data = text.encode("utf-8", "surrogateescape")
     try:
