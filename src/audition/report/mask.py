@@ -1,8 +1,8 @@
 """Masks secrets in text. The one function through which everything passes that a run writes or shows. Pure.
 
 Known values are masked wherever they stand, also in their JSON, URL, HTML, shell, base64 and ``repr`` forms; beyond that, text that
-looks like a key is masked. What is masked here may come from a server that prints anything, so every pattern needs time in proportion to the text:
-possessive quantifiers, and no pattern that begins anew inside a run of characters that it has already read.
+looks like a key is masked. What is masked here may come from a server that prints anything, so every pattern needs time in
+proportion to the text: possessive quantifiers, and no pattern that begins anew inside a run of characters that it has already read.
 """
 
 from __future__ import annotations
