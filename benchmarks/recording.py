@@ -1,7 +1,7 @@
 """Records the live screen: a rehearsal on a pseudo-terminal as an asciicast (version 2), and a still of it as SVG.
 
-``make recording`` writes ``docs/media/rehearsal.cast`` and ``docs/media/rehearsal.svg``. The still is drawn by the screen's own code
-from the events of the same rehearsal, as they stood late in a leg of the candidate.
+``make recording`` writes ``docs/media/rehearsal.cast`` and ``docs/media/rehearsal.svg``. The still is drawn by the screen's own
+code from the events of the same rehearsal, as they stood late in a leg of the candidate.
 """
 
 from __future__ import annotations
@@ -79,9 +79,10 @@ def still(events: list[dict[str, Any]], folder: Path) -> str:
     chosen, moment = len(events) - 1, float(events[-1]["at"])
     for place, data in enumerate(events):
         event = from_data(data)
-        if isinstance(event, LegProgressed) and event.role == "candidate" and event.phase == "measuring" and event.planned:
-            if 0.3 < event.done / event.planned < 1:
-                chosen, moment = place, float(data["at"])
+        if not isinstance(event, LegProgressed) or event.role != "candidate" or event.phase != "measuring":
+            continue
+        if event.planned and 0.3 < event.done / event.planned < 1:
+            chosen, moment = place, float(data["at"])
     state = ScreenState(rehearsal=True)
     kept: list[str] = []
     for data in events[: chosen + 1]:
@@ -99,6 +100,7 @@ def still(events: list[dict[str, Any]], folder: Path) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--to", type=Path, default=Path("docs/media"), help="folder for the two files")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="keep the events, too")
     parser.add_argument("arguments", nargs="*", default=["mtp-k3"], help="what to rehearse")
     chosen = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="audition-recording-"))
@@ -112,6 +114,8 @@ def main() -> int:
         chosen.to.mkdir(parents=True, exist_ok=True)
         (chosen.to / "rehearsal.cast").write_text(cast(seen, folder), encoding="utf-8")
         (chosen.to / "rehearsal.svg").write_text(still(events, folder), encoding="utf-8")
+        if chosen.keep is not None:
+            shutil.copy(told, chosen.keep)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(f"exit code {code}, {len(seen)} pieces in {seen[-1][0]:.0f} s: {chosen.to}/rehearsal.cast, {chosen.to}/rehearsal.svg")

@@ -6,16 +6,16 @@ Figures on the way are what the client has seen so far; the verdict is made of t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from rich.text import Text
 
-from audition.run.events import Figure
+from audition.run.events import Figure, LegProgressed
 from audition.run.screen_marks import Marks
 from audition.run.screen_state import Figures, LegState, ScreenState
 from audition.units import NoData
 
 NONE = "–"
-_NAME, _CELL, _CURVE = 18, 10, 8  # columns
 
 
 def clock(passed: float) -> str:
@@ -56,44 +56,75 @@ def spark(values: Iterable[float], width: int, marks: Marks) -> str:
     return "".join(marks.levels[round(last * value / top)] for value in shown)
 
 
-def figure_table(state: ScreenState, leg: LegState, before: LegState | None, marks: Marks) -> list[Text]:
-    """One row a workload: what this leg shows beside production's latest leg before it."""
-    here, there = leg.arm[: _CELL - 1], (f"{before.arm}, leg {before.number}" if before is not None else "")[:_CELL]
-    groups = Text(" " * _NAME, "dim")
-    for name, width in (("output tok/s", 2 * _CELL + _CURVE + 1), ("first token, p50", 2 * _CELL + 1), ("acceptance", 2 * _CELL)):
-        groups.append(f"{name:^{width}}  ", "dim")
-    heads = Text(" " * _NAME)
-    for curve in (_CURVE + 1, 0, 0):
-        heads.append(f"{here:>{_CELL}}", "bold cyan" if leg.role != "production" else "bold green")
-        heads.append(" " * curve).append(f"{there:>{_CELL}}", "green").append("   ")
-    return [groups, heads, *(_row(state, leg, before, workload, marks) for workload in leg.workloads)]
+@dataclass(frozen=True)
+class _Layout:
+    """Columns of the table: the workload's name, each of two cells of a figure, and the gap after them."""
+
+    name: int
+    cell: int
+    gap: int
+
+    @staticmethod
+    def for_width(width: int) -> _Layout:
+        if width >= 99:
+            return _Layout(18, 12, 3)
+        return _Layout(18, 11, 2) if width >= 90 else _Layout(16, 9, 2)
 
 
-def _row(state: ScreenState, leg: LegState, before: LegState | None, workload: str, marks: Marks) -> Text:
+def figure_table(state: ScreenState, leg: LegState, before: LegState | None, marks: Marks, width: int) -> list[Text]:
+    """One row a workload: what this leg shows beside production's latest leg before it. Needs 76 columns."""
+    form = _Layout.for_width(width)
+    groups, heads = Text(" " * form.name), Text(" " * form.name)
+    for name in ("output tok/s", "first token p50", "acceptance, length"):
+        groups.append(f"{name:>{2 * form.cell}}{'':{form.gap}}", "dim")
+    here = leg.arm[: form.cell - 1]
+    there = "" if before is None else before.arm[: form.cell - 1] if before.arm != leg.arm else "before"
+    for _ in range(3):
+        heads.append(f"{here:>{form.cell}}", "green" if leg.role == "production" else "cyan")
+        heads.append(f"{there:>{form.cell}}{'':{form.gap}}", "green")
+    return [groups, heads, *(_row(state, leg, before, workload, marks=marks, form=form) for workload in leg.workloads)]
+
+
+def _row(state: ScreenState, leg: LegState, before: LegState | None, workload: str, *, marks: Marks, form: _Layout) -> Text:
     now = state.progress
     running = now is not None and now.leg == leg.number and now.workload == workload and workload not in leg.measured
-    shown: Figures | None = leg.measured.get(workload)
-    curve = ""
+    mine: Figures | None = leg.measured.get(workload)
     if running and now is not None:
-        shown = Figures(now.output_tok_s, now.ttft_p50_s, now.acceptance_rate, now.acceptance_length)
-        curve = spark(state.rates, _CURVE, marks)
+        mine = Figures(now.output_tok_s, now.ttft_p50_s, now.acceptance_rate, now.acceptance_length)
     then = before.measured.get(workload) if before is not None else None
     mark = marks.done if workload in leg.measured else marks.running if running else marks.to_come
-    style = "bold" if running else "" if shown is not None else "dim"
-    row = Text.assemble((f"{mark} ", "green" if mark == marks.done else "cyan"), (f"{workload[: _NAME - 2]:{_NAME - 2}}", style))
-    cells = (
-        (rate(shown.output_tok_s), seconds(shown.ttft_p50_s), acceptance(shown.acceptance_rate, shown.acceptance_length))
-        if shown is not None
-        else ("", "", "")
-    )
-    other = (
-        (rate(then.output_tok_s), seconds(then.ttft_p50_s), acceptance(then.acceptance_rate, then.acceptance_length))
-        if then is not None
-        else ("", "", "")
-    )
-    for place, (mine, theirs) in enumerate(zip(cells, other, strict=True)):
-        row.append(f"{mine.replace(NONE, marks.none):>{_CELL}}", style)
-        if place == 0:
-            row.append(f" {curve:<{_CURVE}}", "cyan")
-        row.append(f"{theirs.replace(NONE, marks.none):>{_CELL}}", "dim").append("   ")
+    style = "bold" if running else "" if mine is not None else "dim"
+    row = Text.assemble((f"{mark} ", "green" if mark == marks.done else "cyan"))
+    row.append(f"{workload[: form.name - 2]:{form.name - 2}}", style)
+    for one, other in zip(_cells(mine, marks), _cells(then, marks), strict=True):
+        row.append(f"{one:>{form.cell}}", style).append(f"{other:>{form.cell}}{'':{form.gap}}", "dim")
     return row
+
+
+def _cells(figures: Figures | None, marks: Marks) -> tuple[str, str, str]:
+    if figures is None:
+        return "", "", ""
+    shown = (
+        rate(figures.output_tok_s),
+        seconds(figures.ttft_p50_s),
+        acceptance(figures.acceptance_rate, figures.acceptance_length),
+    )
+    return shown[0].replace(NONE, marks.none), shown[1].replace(NONE, marks.none), shown[2].replace(NONE, marks.none)
+
+
+def running_rows(state: ScreenState, now: LegProgressed, width: int, marks: Marks) -> list[Text]:
+    """The running workload's requests as a bar, and its tokens a second as a curve."""
+    length = max(5, width - 45)
+    row = Text(f"{'requests':12}", "dim")
+    if now.planned:
+        full = round(length * min(1.0, now.done / now.planned))
+        row.append(marks.bar * full, "cyan").append(marks.rest * (length - full), "grey37")
+        row.append(f"  {now.done} of {now.planned}")
+    else:
+        row.append(f"{now.done}")
+    if now.failed:
+        row.append(f"  {now.failed} failed", "bold red")
+    curve = spark(state.rates, length, marks)
+    if not curve:
+        return [row]
+    return [row, Text.assemble((f"{'tok/s':12}", "dim"), (curve, "cyan"), f"  {rate(state.rates[-1])} now")]

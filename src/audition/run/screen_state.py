@@ -32,7 +32,8 @@ from audition.run.events import (
 from audition.units import NoData, format_duration
 
 LAST_WARNINGS = 3
-LAST_RATES = 60  # points of the little curve, one a second
+LAST_RATES = 200  # points of the curve, one a second at most
+_KEPT_STATES = ("stopped", "being restored", "back and verified", "not back")
 _NOT_PLANNED = NoData("no plan is known yet")
 
 
@@ -71,6 +72,7 @@ class ScreenState:
     rehearsal: bool = False
     plan: RunPlanned | None = None
     restore_by: Figure = _NOT_PLANNED
+    guarded: bool = False
     legs: list[LegState] = field(default_factory=list)
     leg: LegState | None = None  # the one that runs, or ran last
     production: Production | None = None
@@ -100,7 +102,7 @@ class ScreenState:
             self.plan = event
             self.legs = [LegState(leg.number, leg.arm, leg.role, leg.workloads) for leg in event.legs]
         elif isinstance(event, GuardArmed):
-            self.restore_by = event.restore_by
+            self.restore_by, self.guarded = event.restore_by, True
         elif isinstance(event, StepBegan):
             self._step_began(event.step, at)
         elif isinstance(event, StepEnded):
@@ -174,9 +176,11 @@ class ScreenState:
         return []
 
     def _progressed(self, event: LegProgressed, at: float) -> None:
-        if event.phase == "preflight" or self.progress is None or self.progress.workload != event.workload:
+        last = self.progress
+        if last is None or last.leg != event.leg:
             self.rates.clear()
-            self._tokens = (event.elapsed_s, event.tokens)
+        if last is None or (last.leg, last.workload, last.phase) != (event.leg, event.workload, event.phase):
+            self._tokens = (0.0, 0.0)
         before_at, before = self._tokens
         if not isinstance(event.tokens, NoData):
             if not isinstance(before, NoData) and event.elapsed_s > before_at:
@@ -211,8 +215,8 @@ class ScreenState:
             self.warned += 1
             self.warnings.append((at, event.text))
         if isinstance(event, ProductionChanged):
-            return [f"production ({event.arm}): {event.state}"]
-        if isinstance(event, StepBegan | WorkloadMeasured | RestoreStepped):
+            return [f"production ({event.arm}): {event.state}"] if event.state in _KEPT_STATES else []
+        if isinstance(event, StepBegan | WorkloadMeasured | RestoreStepped | RestoreEnded):
             return []
         line = plain(event)
         return line.text.splitlines() if line is not None else []

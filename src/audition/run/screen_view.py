@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from audition.run.screen_figures import acceptance, clock, figure_table, rate, seconds, spark
+from audition.run.screen_figures import acceptance, clock, figure_table, rate, running_rows, seconds
 from audition.run.screen_marks import ASCII, UNICODE, Marks
 from audition.run.screen_state import LegState, ScreenState
 from audition.units import NoData, format_duration
@@ -19,13 +19,13 @@ __all__ = ["ASCII", "UNICODE", "View", "rows", "summary_rows"]
 
 WIDE = 76  # columns from which on there is room for tables
 _PRODUCTION_STYLE = {
-    "running": "green",
-    "draining": "yellow",
-    "stopped": "bold red",
-    "starting": "yellow",
-    "being restored": "bold yellow",
-    "back and verified": "bold green",
-    "not back": "bold white on red",
+    "running": "bold bright_white on dark_green",
+    "draining": "black on yellow",
+    "stopped": "bold bright_white on red",
+    "starting": "black on yellow",
+    "being restored": "bold black on yellow",
+    "back and verified": "bold bright_white on dark_green",
+    "not back": "bold bright_white on red",
 }
 ROLE_STYLE = {"production": "green", "candidate": "cyan", "control": "magenta"}
 _VERDICT_STYLE = {"GO": "bold green", "NO-GO": "bold red", "INCONCLUSIVE": "bold yellow"}
@@ -49,7 +49,7 @@ def rows(state: ScreenState, view: View) -> list[Text]:
         (0, [_head(state, view)]),
         (5, _spaced(_strip(state, view))),
         (1, _spaced([_production(state, view)])),
-        (4, [_time_left(state, view)] if state.plan is not None else []),
+        (4, [_time_left(state, view)] if state.guarded else []),
         (2, _spaced(_middle(state, view))),
         (6, _boot(state, view)),
         (3, _warnings(state, view)),
@@ -128,6 +128,8 @@ def _strip(state: ScreenState, view: View) -> list[Text]:
         names.append(label[:each].ljust(each), style).append(" ")
         took = state.leg_seconds(leg, view.now)
         times.append(("" if took is None else f"  {clock(took)}")[:each].ljust(each), "dim").append(" ")
+    for row in (bars, names, times):
+        row.rstrip()
     return [bars, names, times]
 
 
@@ -153,13 +155,12 @@ def _production(state: ScreenState, view: View) -> Text:
     row = Text("production ", "dim")
     if state.plan is None or state.production is None:
         return row.append("untouched", "green")
-    style = _PRODUCTION_STYLE[state.production]
-    row.append(f"{state.plan.production} ").append(f"{view.marks.dot} {state.production.upper()}", style)
-    running = {"stopped": "for", "draining": "for", "starting": "for", "being restored": "for"}
-    if state.production in running:
-        row.append(f" for {clock(view.now - state.production_since)}", style)
+    word = state.production.upper()
+    if state.production in ("stopped", "draining", "starting", "being restored"):
+        word += f" {clock(view.now - state.production_since)}"
+    row.append(f"{state.plan.production}  ", "bold").append(f" {word} ", _PRODUCTION_STYLE[state.production])
     if state.production == "stopped" and state.leg is not None and state.leg.role != "production" and view.width >= WIDE:
-        row.append(f"   {state.leg.arm} has its place", "dim")
+        row.append(f"  {state.leg.arm} has its place", "dim")
     return row
 
 
@@ -169,7 +170,7 @@ def _time_left(state: ScreenState, view: View) -> Text:
     if state.restored is not None or state.production == "being restored":
         return row.append("under way" if state.restored is None else "over", "dim")
     if isinstance(state.restore_by, NoData):
-        return row.append(state.restore_by.reason if view.width >= 40 else "no limit", "dim")
+        return row.append(f"no fixed time: {state.restore_by.reason}" if view.width >= 50 else "no fixed time", "dim")
     left = state.restore_by - view.unix
     style = "bold red" if left < 300 else "yellow" if left < 900 else "white"
     when = time.strftime("%H:%M:%S", time.localtime(state.restore_by))
@@ -204,8 +205,12 @@ def _measuring(state: ScreenState, leg: LegState, view: View) -> list[Text]:
         what = now.workload if now.phase == "measuring" else f"{now.workload}, {now.phase}"
         title.append(f"  {what} {clock(elapsed)}", "dim")
     before = state.production_before(leg)
+    if before is not None and view.width >= WIDE:
+        title = _ends(title, Text(f"beside {before.arm} in leg {before.number}", "dim"), view.width)
     if view.width >= WIDE and view.height >= 16:
-        return [title, *figure_table(state, leg, before, view.marks)]
+        table = figure_table(state, leg, before, view.marks, view.width)
+        running = now is not None and now.phase == "measuring" and now.workload not in leg.measured
+        return [title, *table, *(_spaced(running_rows(state, now, view.width, view.marks)) if running and now else [])]
     return [title, *_few_figures(state, leg, before, view)]
 
 
@@ -218,37 +223,19 @@ def _few_figures(state: ScreenState, leg: LegState, before: LegState | None, vie
     beside = f" {before.arm}" if before is not None else ""
 
     def line(name: str, value: str, other: str | None) -> Text:
-        row = Text.assemble((f"{name:11}", "dim"), (f"{value:>9}", "bold"))
+        row = Text.assemble((f"{name:12}", "dim"), (f"{value:>9}", "bold"))
         return row.append(f"  {other} {beside.strip()}", "dim") if other is not None else row
 
     return [
-        line("tok/s", rate(now.output_tok_s), rate(then.output_tok_s) if then is not None else None)
-        .append("  ")
-        .append(spark(state.rates, max(0, min(20, view.width - 40)), view.marks), "cyan"),
+        line("tok/s", rate(now.output_tok_s), rate(then.output_tok_s) if then is not None else None),
         line("first token", seconds(now.ttft_p50_s), seconds(then.ttft_p50_s) if then is not None else None),
         line(
-            "acceptance",
+            "accepted",
             acceptance(now.acceptance_rate, now.acceptance_length),
             acceptance(then.acceptance_rate, then.acceptance_length) if then is not None else None,
         ),
-        requests_row(state, max(10, view.width - 30), view.marks),
+        *running_rows(state, now, view.width, view.marks),
     ]
-
-
-def requests_row(state: ScreenState, length: int, marks: Marks) -> Text:
-    """Requests of the running workload as a bar."""
-    now = state.progress
-    assert now is not None
-    row = Text("requests   ", "dim")
-    if now.planned:
-        full = round(length * min(1.0, now.done / now.planned))
-        row.append(marks.bar * full, "cyan").append(marks.rest * (length - full), "grey37")
-        row.append(f" {now.done} of {now.planned}")
-    else:
-        row.append(f"{now.done}")
-    if now.failed:
-        row.append(f"  {now.failed} failed", "bold red")
-    return row
 
 
 def _stepping(state: ScreenState, view: View) -> list[Text]:
@@ -328,7 +315,7 @@ def summary_rows(state: ScreenState, view: View) -> list[Text]:
     out = [_verdict_row(state, view)]
     if state.restored is not None:
         back = f"back and verified after {format_duration(state.restored.seconds)}"
-        style = "green" if state.restored.verified else "bold white on red"
+        style = "green" if state.restored.verified else "bold bright_white on red"
         text = f"production {state.plan.production} is {back}" if state.restored.verified else "PRODUCTION IS NOT BACK"
         out.append(Text.assemble("  ", (text, style)))
     if not state.closed:
@@ -339,7 +326,9 @@ def summary_rows(state: ScreenState, view: View) -> list[Text]:
     candidate = next((leg for leg in reversed(state.legs) if leg.role != "production" and leg.measured), None)
     if candidate is not None and view.width >= WIDE:
         before = state.production_before(candidate)
-        table = figure_table(state, candidate, before, view.marks)
+        beside = f", beside {before.arm} in leg {before.number}" if before is not None else ""
+        title = Text.assemble(f"{candidate.arm} in leg {candidate.number}{beside}", ("; as it ran, not judged", "dim"))
+        table = [title, *figure_table(state, candidate, before, view.marks, view.width - 2)]
         out += _spaced([Text("  ").append_text(row) for row in table])
     if state.verdict is not None:
         out.append(Text(""))
