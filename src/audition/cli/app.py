@@ -14,6 +14,7 @@ from audition import __version__
 from audition.errors import EXIT_INTERNAL, AuditionError
 
 VERBS: dict[str, tuple[str, str]] = {
+    "init": ("audition.cli.init_cmd", "Write a commented spike file from two compose profiles, or from what runs now."),
     "check": ("audition.cli.check_cmd", "Say what can be known of a spike before its window; nothing is touched."),
     "rehearse": ("audition.cli.rehearse_cmd", "Run the whole spike on simulated servers: no GPU, no docker, nothing touched."),
     "run": ("audition.cli.run_cmd", "Run the spike on production's own GPUs and bring production back."),

@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from audition.engines.compose import ComposeEngine
 from audition.engines.compose_compare import Running
-from audition.engines.compose_profile import Profile, docker_command, docker_environment
+from audition.engines.compose_profile import CONFIG_S, Profile, docker_command, docker_environment
 from audition.engines.sidecars import Survey, survey
-from audition.errors import AuditionError
+from audition.errors import AuditionError, BadInput, Refused
 from audition.spike.model import ComposeEngine as ComposeSpec
 from audition.units import NoData
 from audition.wayback.docker_cli import Docker, is_running, labels_of
+from audition.wayback.docker_snapshot import COMPOSE
 from audition.wayback.server import WaybackError
 
 _VERSION_LABELS = ("org.opencontainers.image.version", "vllm.version")
@@ -89,3 +91,65 @@ def lost_variables(profile: Profile, running: Running) -> tuple[str, ...]:
 def _labelled_version(image: dict[str, Any] | None) -> str:
     labels = labels_of({"Config": (image or {}).get("Config") or {}})
     return next((labels[name] for name in _VERSION_LABELS if labels.get(name)), "")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a running container was started with compose, from its labels. ``service``: resolved name; paths are absolute."""
+
+    files: list[str]
+    env_files: list[str]
+    project: str
+    service: str
+    folder: str
+
+
+def origin_of(name: str, environ: Mapping[str, str]) -> Origin:
+    """How the container ``name`` was started. Raises Refused when it is not there, not compose's, or the engine does not answer."""
+    cli = Docker(["docker"], docker_environment(environ))
+    try:
+        container = cli.by_name(name)
+    except WaybackError as fault:
+        raise Refused(f"container {name} cannot be looked at", seen=str(fault), next_step="docker info") from fault
+    if container is None:
+        raise Refused(f"there is no container {name}", next_step="docker ps --all")
+    labels = labels_of(container)
+    running = Running(container, None)
+    service, files = labels.get(f"{COMPOSE}service", ""), running.files("config_files")
+    if not service or not files:
+        advice = "write a compose profile for it, start it from that, then: audition init --production FILE --candidate FILE"
+        raise Refused(f"container {name} was not started with docker compose", next_step=advice)
+    return Origin(
+        files,
+        running.files("environment_file"),
+        labels.get(f"{COMPOSE}project", ""),
+        service,
+        labels.get(f"{COMPOSE}project.working_dir", ""),
+    )
+
+
+def services_of(files: list[Path], env_files: list[Path], project: str | None, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The services of compose files as compose resolves them, by name.
+
+    Raises BadInput when a file is missing or compose refuses it, Refused when there is no docker command with compose here.
+    """
+    for path in [*files, *env_files]:
+        if not path.is_file():
+            raise BadInput(f"there is no file {path}", next_step="correct the path")
+    cli = Docker(["docker"], dict(environ))
+    argv = ["docker", "compose", *(["--project-name", project] if project else []), "--project-directory", str(files[0].parent)]
+    argv += [word for path in files for word in ("--file", str(path))]
+    argv += [word for path in env_files for word in ("--env-file", str(path))]
+    advice = "install the docker CLI with its compose plugin (version 2); no engine needs to run for this"
+    try:
+        ran = cli.call([*argv, "config", "--format", "json"], timeout_s=CONFIG_S)
+    except WaybackError as fault:
+        raise Refused("compose files are read by docker compose, which is not here", seen=str(fault), next_step=advice) from fault
+    if ran.rc != 0 and any(
+        sign in ran.err for sign in ("unknown flag", "unknown shorthand", "not a docker command", "unknown command")
+    ):
+        raise Refused("compose files are read by docker compose, which is not here", seen=ran.said, next_step=advice)
+    if ran.rc != 0:
+        hint = "name the env file that production is started with: --env-file FILE" if not env_files else "correct the profile"
+        raise BadInput(f"docker compose does not accept {', '.join(p.name for p in files)}: {ran.said}", next_step=hint)
+    return dict(json.loads(ran.out).get("services") or {})
