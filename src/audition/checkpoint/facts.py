@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from audition.checkpoint.config import Shape, read_shape
-from audition.checkpoint.mtp import Mtp, read_mtp
+from audition.checkpoint.mtp import Mtp, read_mtp, unknown_mtp
 from audition.checkpoint.quantisation import Quantisation, read_quantisation
-from audition.checkpoint.tensors import Tensor
+from audition.checkpoint.tensors import Tensor, group_of
 from audition.checkpoint.weights import Weights, read_weights
 from audition.units import NoData
 
@@ -42,8 +42,12 @@ def build(
     """
     shape = read_shape(config)
     quantisation = read_quantisation(_quantisation_config(config) or quantisation_file)
-    weights = tensors if isinstance(tensors, NoData) else read_weights(tensors, len(shape.layers))
-    return Facts(source, shape, quantisation, read_mtp(shape, quantisation, tensors, stray), weights)
+    if isinstance(tensors, NoData):
+        return Facts(source, shape, quantisation, unknown_mtp(shape, tensors), tensors)
+    layers = len(shape.layers)
+    grouped = [(tensor, group_of(tensor.name, layers)) for tensor in tensors]
+    passed_over = [tensor for tensor in stray if group_of(tensor.name, layers) == "mtp"]
+    return Facts(source, shape, quantisation, read_mtp(shape, quantisation, grouped, passed_over), read_weights(grouped))
 
 
 def _quantisation_config(config: Mapping[str, Any]) -> Mapping[str, Any] | None:

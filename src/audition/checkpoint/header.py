@@ -25,6 +25,7 @@ from audition.checkpoint.tensors import DTYPE_BITS, Tensor
 HEADER_LIMIT = 100_000_000  # bytes; the format's own bound (safetensors/src/tensor.rs, MAX_HEADER_SIZE)
 JSON_LIMIT = 100_000_000  # bytes; the largest published index files have some 40 MB
 _PREFIX = 8
+_COUNT_LIMIT = 2**63
 _DOWNLOAD_AGAIN = "Download the file again, or point to a complete copy."
 
 
@@ -52,32 +53,34 @@ def read_header(path: Path) -> tuple[Tensor, ...]:
         if _PREFIX + length > size:
             raise _broken(path, f"its header is cut: {length:,} bytes stated, {size - _PREFIX:,} there")
         header = _object(_read(handle, length, path), path, "the header")
-    tensors = tuple(_tensor(name, entry, path) for name, entry in header.items() if name != "__metadata__")
-    end = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
+    header.pop("__metadata__", None)
+    file = path.name
+    tensors = tuple(_tensor(name, entry, path, file) for name, entry in header.items())
+    end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
     if _PREFIX + length + end > size:
         raise _broken(path, f"its weights are cut: {_PREFIX + length + end:,} bytes by its header, {size:,} there")
     return tensors
 
 
-def _tensor(name: str, entry: Any, path: Path) -> Tensor:
+def _tensor(name: str, entry: Any, path: Path, file: str) -> Tensor:
     """One entry of a header, checked: known type, sane shape, and as many bytes as type and shape need."""
     if not isinstance(entry, dict):
         raise _broken(path, f"its header describes {name!r} by {type(entry).__name__}")
     dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
         raise _broken(path, f"its header gives {name!r} the unknown type {dtype!r}")
-    if not (isinstance(shape, list) and all(_is_count(part) for part in shape)):
-        raise _broken(path, f"its header gives {name!r} the shape {shape!r}")
-    if not (isinstance(offsets, list) and len(offsets) == 2 and all(_is_count(part) for part in offsets)):
-        raise _broken(path, f"its header gives {name!r} the place {offsets!r}")
+    if not isinstance(shape, list) or not all(map(_is_count, shape)):
+        raise _broken(path, f"its header gives {name!r} the shape {str(shape)[:80]}")
+    if not isinstance(offsets, list) or len(offsets) != 2 or not _is_count(offsets[0]) or not _is_count(offsets[1]):
+        raise _broken(path, f"its header gives {name!r} the place {str(offsets)[:80]}")
     size = offsets[1] - offsets[0]
-    if size * 8 != prod(shape) * DTYPE_BITS[dtype] and size != (prod(shape) * DTYPE_BITS[dtype] + 7) // 8:
-        raise _broken(path, f"its header gives {name!r} {size:,} bytes, but {dtype} {shape} needs another number")
-    return Tensor(name, dtype, tuple(shape), size, path.name)
+    if size != (prod(shape) * DTYPE_BITS[dtype] + 7) // 8:
+        raise _broken(path, f"its header gives {name!r} {size:,} bytes, but {dtype} {str(shape)[:80]} needs another number")
+    return Tensor(name, dtype, tuple(shape), size, file)
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+    return type(value) is int and 0 <= value < _COUNT_LIMIT  # a truth value is no count
 
 
 def _object(raw: bytes, path: Path, what: str) -> dict[str, Any]:

@@ -9,12 +9,12 @@ What must not live here: what to say about it (``findings``), how many drafts a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from audition.checkpoint.config import Shape
 from audition.checkpoint.quantisation import Quantisation
-from audition.checkpoint.tensors import Tensor, group_of, is_mtp, is_quantised, layer_of, split_name
+from audition.checkpoint.tensors import Group, Tensor, is_quantised, layer_of, split_name
 from audition.units import NoData
 
 _HEAD_NUMBER = re.compile(r"(?:^|\.)(?:mtp|mtp_layers|mtp_block|mtp\.layers|mtp\.\w+)\.(\d{1,6})(?:\.|$)")
@@ -51,24 +51,28 @@ class Mtp:
         return self.tensors if isinstance(self.tensors, NoData) else self.tensors > 0
 
 
-def read_mtp(shape: Shape, quantisation: Quantisation, tensors: tuple[Tensor, ...] | NoData, stray: Iterable[Tensor] = ()) -> Mtp:
-    """The MTP heads of a checkpoint. ``stray``: tensors in files that the index does not name."""
-    if isinstance(tensors, NoData):
-        return Mtp(shape.mtp_layers, shape.mtp_key, (), tensors, tensors, kept_out=tensors)
-    decoder = len(shape.layers)
-    own = [tensor for tensor in tensors if is_mtp(tensor.name, decoder)]
+def unknown_mtp(shape: Shape, why: NoData) -> Mtp:
+    """What the config alone says of MTP heads, when no tensor could be looked at."""
+    return Mtp(shape.mtp_layers, shape.mtp_key, (), why, why, kept_out=why)
+
+
+def read_mtp(
+    shape: Shape, quantisation: Quantisation, grouped: Sequence[tuple[Tensor, Group]], stray: Iterable[Tensor] = ()
+) -> Mtp:
+    """The MTP heads of a checkpoint. ``stray``: MTP tensors in files that the index does not name."""
+    own = [tensor for tensor, group in grouped if group == "mtp"]
     quantised, plain = _modules(own)
     return Mtp(
         declared=shape.mtp_layers,
         key=shape.mtp_key,
-        heads=tuple(sorted({_head(tensor.name, decoder) for tensor in own})),
+        heads=tuple(sorted({_head(tensor.name, len(shape.layers)) for tensor in own})),
         tensors=len(own),
         size_bytes=sum(tensor.size_bytes for tensor in own),
         quantised_modules=quantised,
         plain_modules=plain,
         kept_out=_kept_out(quantisation, quantised + plain),
-        missing=_missing(shape, tensors, own),
-        stray=tuple(sorted({tensor.file for tensor in stray if is_mtp(tensor.name, decoder)})),
+        missing=_missing(shape, grouped, own),
+        stray=tuple(sorted({tensor.file for tensor in stray})),
     )
 
 
@@ -107,14 +111,15 @@ def _kept_out(quantisation: Quantisation, modules: tuple[str, ...]) -> float | N
     return sum(quantisation.keeps_out(module) for module in modules) / len(modules)
 
 
-def _missing(shape: Shape, tensors: tuple[Tensor, ...], own: list[Tensor]) -> tuple[str, ...]:
+def _missing(shape: Shape, grouped: Iterable[tuple[Tensor, Group]], own: list[Tensor]) -> tuple[str, ...]:
     """Modules of the last attention layer that no MTP layer has, experts taken as one, norms left out."""
     numbers = [number for number, kind in enumerate(shape.layers) if kind in ("full", "mla", "sliding")]
-    heads = {_within(tensor.name, None) for tensor in own}
     if not numbers or not own:
         return ()
-    decoder = [t for t in tensors if layer_of(t.name) == numbers[-1] and group_of(t.name, len(shape.layers)) in ("experts", "rest")]
-    wanted = {_within(tensor.name, numbers[-1]) for tensor in decoder}
+    inside = f".{numbers[-1]}."
+    decoder = [tensor.name for tensor, group in grouped if inside in tensor.name and group in ("experts", "rest")]
+    wanted = {_within(name, numbers[-1]) for name in decoder}
+    heads = {_within(tensor.name, None) for tensor in own}
     return tuple(sorted(name for name in wanted - heads - {""} if "norm" not in name))
 
 

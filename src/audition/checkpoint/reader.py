@@ -87,10 +87,9 @@ def _indexed(folder: Path, index: Mapping[str, Any], there: list[Path]) -> tuple
             next_step="Download the rest, or point to a complete copy.",
         )
     tensors = tuple(tensor for name in files for tensor in read_header(folder / name))
-    held: dict[str, set[str]] = {}
-    for tensor in tensors:
-        held.setdefault(tensor.file, set()).add(tensor.name)
-    lost = [name for name, file in named.items() if name not in held.get(PurePosixPath(file).name, ())]
+    base = {file: PurePosixPath(file).name for file in files}
+    held = {(tensor.name, tensor.file) for tensor in tensors}
+    lost = [name for name, file in named.items() if (name, base[file]) not in held]
     if lost:
         raise CheckpointError(
             f"{INDEX} names {len(lost)} tensors that their files do not hold: {_some(lost)}",
@@ -106,9 +105,16 @@ def _weight_map(index: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(named, dict) or not named:
         raise CheckpointError(f"{INDEX} has no weight_map", next_step="Download the index again.")
     for tensor, file in named.items():
-        if not isinstance(file, str) or not file or file.startswith("/") or ".." in PurePosixPath(file).parts or "\0" in file:
-            raise CheckpointError(f"{INDEX} gives {tensor[:80]!r} the file {str(file)[:80]!r}, which is no file of this folder")
+        if not isinstance(file, str):
+            raise _outside(tensor, file)
+    for file in set(named.values()):
+        if not file or file.startswith("/") or ".." in PurePosixPath(file).parts or "\0" in file:
+            raise _outside(next(tensor for tensor, its in named.items() if its == file), file)
     return named
+
+
+def _outside(tensor: str, file: Any) -> CheckpointError:
+    return CheckpointError(f"{INDEX} gives {tensor[:80]!r} the file {str(file)[:80]!r}, which is no file of this folder")
 
 
 def _some(names: list[str]) -> str:

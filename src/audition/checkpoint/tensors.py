@@ -9,8 +9,8 @@ What must not live here: reading files, sizes of engines.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from typing import Literal, NamedTuple
 
 Group = Literal["mtp", "vision", "experts", "embedding", "head", "rest"]
 
@@ -23,19 +23,11 @@ DTYPE_BITS = {
     "I64": 64, "U64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
 PLAIN_FLOATS = frozenset({"F16", "BF16", "F32", "F64"})
-_VISION = frozenset(
-    {
-        "visual",
-        "vision_tower",
-        "vision_model",
-        "vision_encoder",
-        "vision_embed_tokens",
-        "audio_tower",
-        "audio_model",
-        "audio_encoder",
-    }
-    | {"multi_modal_projector", "mm_projector", "vision_projector", "embed_vision", "embed_audio", "patch_merger"}
+_VISION = re.compile(
+    r"(?:^|\.)(?:visual|vision_tower|vision_model|vision_encoder|vision_embed_tokens|vision_projector|audio_tower|audio_model"
+    r"|audio_encoder|multi_modal_projector|mm_projector|embed_vision|embed_audio|patch_merger)\."
 )
+_MTP = re.compile(r"(?:^|\.)mtp(?:_\w+)?\.")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks)\.(\d{1,6})(?:\.|$)")
 # The last part of a name that only a quantised module has: AWQ and GPTQ (q…, scales, g_idx), compressed-tensors and FP8
 # (weight_…), bitsandbytes (absmax, quant_map, quant_state).
@@ -46,9 +38,11 @@ _QUANTISED_LEAF = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Tensor:
-    """Name, safetensors type, shape (elements) and bytes of one tensor; ``file``: the file that holds it, without folder."""
+class Tensor(NamedTuple):
+    """Name, safetensors type, shape (elements) and bytes of one tensor; ``file``: the file that holds it, without folder.
+
+    A named tuple, because a checkpoint can have 100,000 of them and a frozen dataclass costs three times as much to make.
+    """
 
     name: str
     dtype: str
@@ -72,33 +66,31 @@ def layer_of(name: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def is_mtp(name: str, decoder_layers: int | None) -> bool:
-    """Whether a tensor belongs to a multi-token-prediction head.
+def group_of(name: str, decoder_layers: int) -> Group:
+    """Which part of the model a tensor belongs to. A shared expert counts as rest: every token uses it.
 
-    Two ways of naming are in use: a part of the name is ``mtp`` or begins with ``mtp_`` (Qwen, MiMo, ERNIE), or the layer's
-    number lies beyond the decoder's (DeepSeek, GLM: ``model.layers.61`` with 61 decoder layers).
+    Two ways of naming multi-token-prediction heads are in use: a part of the name is ``mtp`` or begins with ``mtp_`` (Qwen, MiMo,
+    ERNIE), or the layer's number lies beyond the decoder's (DeepSeek, GLM: ``model.layers.61`` with 61 decoder layers).
     """
-    parts = name.split(".")
-    if any(part == "mtp" or part.startswith("mtp_") for part in parts):
-        return True
-    if decoder_layers is None or not _VISION.isdisjoint(parts):
-        return False
-    number = layer_of(name)
-    return number is not None and number >= decoder_layers
+    before, expert, _ = name.partition(".experts.")
+    if not expert:
+        return _group(name, decoder_layers)
+    group = _group(before + ".", decoder_layers)
+    return group if group in ("mtp", "vision") else "experts"
 
 
-def group_of(name: str, decoder_layers: int | None) -> Group:
-    """Which part of the model a tensor belongs to. A shared expert counts as rest: every token uses it."""
-    parts = name.split(".")
-    if is_mtp(name, decoder_layers):
+@lru_cache(maxsize=4096)  # nearly all tensors of a large checkpoint are experts', and those of a layer share their beginning
+def _group(name: str, decoder_layers: int) -> Group:
+    if _MTP.search(name):
         return "mtp"
-    if not _VISION.isdisjoint(parts):
+    if _VISION.search(name):
         return "vision"
-    if "experts" in parts:
-        return "experts"
-    if "embed_tokens" in parts or "wte" in parts or "word_embeddings" in parts:
+    number = layer_of(name)
+    if number is not None:
+        return "mtp" if number >= decoder_layers else "rest"
+    if "embed_tokens." in name or "wte." in name or "word_embeddings." in name:
         return "embedding"
-    return "head" if parts[0] == "lm_head" or parts[-2:-1] == ["lm_head"] else "rest"
+    return "head" if name.startswith("lm_head.") or ".lm_head." in name else "rest"
 
 
 def is_quantised(tensor: Tensor) -> bool:

@@ -18,7 +18,7 @@ from typing import Literal
 
 from audition.checkpoint.config import Shape
 from audition.checkpoint.serving import Estimate, Serving
-from audition.checkpoint.tensors import Group, Tensor, group_of, split_name
+from audition.checkpoint.tensors import Group, Tensor, split_name
 from audition.units import NoData
 
 Sharing = Literal["split", "copied", "by-kv-head", "shared"]
@@ -69,14 +69,13 @@ class Weights:
         return self.total_bytes - self.expert_bytes
 
 
-def read_weights(tensors: Iterable[Tensor], decoder_layers: int) -> Weights:
+def read_weights(grouped: Iterable[tuple[Tensor, Group]]) -> Weights:
     """Sum up tensors by group and sharing."""
     sums: dict[tuple[Group, Sharing], int] = {}
     files: set[str] = set()
     count = 0
     has_head = False
-    for tensor in tensors:
-        group = group_of(tensor.name, decoder_layers)
+    for tensor, group in grouped:
         key = (group, _sharing(tensor, group))
         sums[key] = sums.get(key, 0) + tensor.size_bytes
         files.add(tensor.file)
@@ -86,6 +85,8 @@ def read_weights(tensors: Iterable[Tensor], decoder_layers: int) -> Weights:
 
 
 def _sharing(tensor: Tensor, group: Group) -> Sharing:
+    if group == "experts":
+        return "split" if len(tensor.shape) >= 2 else "copied"
     module = split_name(tensor.name)[0]
     if group == "mtp" and _SHARED.search(module):
         return "shared"  # the engine uses the target's embedding and output head for the drafts
