@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 import click
 
-from audition import __version__
-from audition.errors import EXIT_INTERNAL, AuditionError
+from audition.errors import EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_REFUSED, AuditionError, InternalError
 
 VERBS: dict[str, tuple[str, str]] = {
     "init": ("audition.cli.init_cmd", "Write a commented spike file from two compose profiles, or from what runs now."),
@@ -25,6 +26,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "status": ("audition.cli.status_cmd", "Say what runs, who holds the slot, until when, and what to type."),
     "setup": ("audition.cli.setup_cmd", "Install the boot-time recovery unit, after showing it."),
     "schema": ("audition.cli.schema_cmd", "Print the JSON schema of the spike file, for editors."),
+    "completion": ("audition.cli.completion_cmd", "Print the script that completes verbs, options and files in a shell."),
 }
 
 EPILOG = """\b
@@ -33,7 +35,12 @@ Exit codes:
   2 bad input, nothing touched    5 refused beforehand, nothing touched
   1 internal error, production restored
   7 production could NOT be restored (the commands to type are shown)
+  130 given up by you, before anything was touched
 """
+ABORTED = 130
+_TOUCHING = ("run", "recover")
+_COMPLETING = "_AUDITION_COMPLETE"
+_AFTER_FAULT = "audition status, and `audition recover` unless it says that nothing is unfinished; report the text above"
 
 
 class LazyGroup(click.Group):
@@ -50,7 +57,18 @@ class LazyGroup(click.Group):
         command = importlib.import_module(VERBS[cmd_name][0]).command
         if not isinstance(command, click.Command):
             raise TypeError(f"{VERBS[cmd_name][0]}.command is no click command")
+        if _COMPLETING in os.environ:
+            from audition.cli.completing import with_suggestions  # noqa: PLC0415 - lazily: only when a shell asks
+
+            return with_suggestions(command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem[str]]:
+        """Verbs from the table, without importing them, and the options of the group itself."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - lazily: only when a shell asks
+
+        verbs = [CompletionItem(name, help=text) for name, (_, text) in VERBS.items() if name.startswith(incomplete)]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of verbs, from the table alone."""
@@ -64,39 +82,89 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     help="Try a change to a large-language-model server on production's own GPUs, and always bring production back.",
 )
-@click.version_option(__version__, message="audition %(version)s")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=lambda ctx, _param, given: _say_version(ctx, given),
+    help="Show the version, the git revision of a checkout and the version of Python.",
+)  # fmt: skip
 def group() -> None:
     """The group itself does nothing."""
 
 
-def render(error: AuditionError, *, as_json: bool) -> str:
-    """An error as text for people, or as one JSON object."""
+def _say_version(ctx: click.Context, given: bool) -> None:
+    if given and not ctx.resilient_parsing:
+        from audition.cli.version import version_text  # noqa: PLC0415 - lazily: only when asked
+
+        click.echo(version_text())
+        ctx.exit()
+
+
+def parts_of(error: AuditionError, verb: str) -> list[tuple[str, str]]:
+    """What an error says, heading by heading; what its class promises and how to go on are added where it leaves them out.
+
+    Bad input and refusals are raised before anything is touched (``errors``), and most verbs touch nothing; else ``status`` knows.
+    """
+    said = dict(error.parts())
+    early = error.exit_code in (EXIT_BAD_INPUT, EXIT_REFUSED)
+    said.setdefault("production", "untouched" if early or verb not in _TOUCHING else "see `audition status`")
+    said.setdefault("next", f"audition {verb} --help" if early and verb in VERBS else "audition status")
+    return [(name, said[name]) for name in ("tried", "seen", "production", "next") if name in said]
+
+
+def render(error: AuditionError, *, as_json: bool, verb: str = "") -> str:
+    """An error as text for people, or as one JSON object. ``verb``: which verb failed."""
+    parts = parts_of(error, verb)
     if as_json:
-        body = {"error": error.kind, "what": error.what, "exit_code": error.exit_code, **dict(error.parts())}
+        body = {"error": error.kind, "what": error.what, "exit_code": error.exit_code, **dict(parts)}
         return json.dumps(body, ensure_ascii=False)
     lines = [f"{error.kind}: {error.what}"]
-    for name, text in error.parts():
+    for name, text in parts:
         lines += [f"  {name}: {text}" if i == 0 else f"  {'':{len(name)}}  {text}" for i, text in enumerate(text.splitlines())]
     return "\n".join(lines)
 
 
+def _usage(wrong: click.ClickException) -> str:
+    """A command line that click does not understand, as one JSON object."""
+    context = wrong.ctx if isinstance(wrong, click.UsageError) else None
+    body = {"error": "bad input", "what": wrong.format_message(), "exit_code": wrong.exit_code, "production": "untouched"}
+    return json.dumps({**body, "next": f"{context.command_path if context else 'audition'} --help"}, ensure_ascii=False)
+
+
+def _prepare_output(*, as_json: bool) -> None:
+    """JSON is UTF-8 whatever the locale says; a letter that the terminal does not know is spelled out and breaks nothing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace", encoding="utf-8" if as_json and stream is sys.stdout else None)
+
+
 def run_command(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code. Errors are written to standard error (as JSON on standard output under --json)."""
-    as_json = "--json" in arguments
+    options = list(arguments[: list(arguments).index("--")]) if "--" in arguments else list(arguments)
+    as_json, verb = "--json" in options, next((word for word in options if word in VERBS), "")
+    _prepare_output(as_json=as_json)
     try:
         outcome = group.main(args=list(arguments), prog_name="audition", standalone_mode=False)
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.Abort:
+        if as_json:
+            print(json.dumps({"error": "aborted", "what": "given up", "exit_code": ABORTED, "next": "audition status"}))
         print("aborted", file=sys.stderr)
-        return 130
+        return ABORTED
     except click.ClickException as wrong:
-        wrong.show()
+        if as_json:
+            print(_usage(wrong))
+        else:
+            wrong.show()
         return wrong.exit_code
     except AuditionError as error:
-        print(render(error, as_json=as_json), file=sys.stdout if as_json else sys.stderr)
+        print(render(error, as_json=as_json, verb=verb), file=sys.stdout if as_json else sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_INTERNAL
+    except Exception as error:  # noqa: BLE001 - the outermost edge: a fault of audition itself, with its traceback
+        traceback.print_exc()
+        fault = InternalError(f"a fault of audition itself: {type(error).__name__}: {error}", next_step=_AFTER_FAULT)
+        print(render(fault, as_json=as_json, verb=verb), file=sys.stdout if as_json else sys.stderr)
         return EXIT_INTERNAL
     return outcome if isinstance(outcome, int) else 0
