@@ -14,7 +14,7 @@ from audition.profile.flag import Flag, FlagTable
 from audition.profile.keys import check_keys
 from audition.profile.registered import check_registered
 from audition.profile.tables import tables
-from audition.profile.unknown import about_unknown
+from audition.profile.unknown import about_choice, about_unknown
 from audition.profile.values import Problem, typed
 from audition.profile.words import Word, dotted_value, merge, serve_words, split
 from audition.units import NoData
@@ -197,14 +197,17 @@ def _negative(option: str, flag: Flag, table: FlagTable) -> bool:
 
 
 def _converted(reading: _Reading, flag: Flag, texts: list[str]) -> Any:
-    """The typed value; NoData with the reason where a text is none."""
+    """The typed value; NoData with the reason where a text is none. A text that is no choice of this version stays itself."""
     values: list[Any] = []
     for text in texts:
         value = typed(flag, text)
         if isinstance(value, Problem):
             level = "warning" if value.code == "variable-left" else "blocking"
-            reading.say(level, value.code, value.text, value.hint)
-            return NoData(value.text)
+            other = about_choice(flag, text, reading.table) if value.code == "bad-choice" else ""
+            reading.say(level, value.code, value.text + other, value.hint)
+            if value.code != "bad-choice" or flag.kind == "list":
+                return NoData(value.text)
+            value = text
         values.append(value)
     return values if flag.kind == "list" else values[0]
 

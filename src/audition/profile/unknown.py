@@ -39,6 +39,20 @@ def about_unknown(option: str, table: FlagTable) -> Finding:
     return Finding("blocking", "unknown-flag", text, f"did you mean {near}?" if near else f"take {option} out")
 
 
+def about_choice(flag: Flag, text: str, table: FlagTable) -> str:
+    """In which versions an argument accepts a value that this one refuses; empty where none does."""
+    every = tables()
+    life = every.life_of_choice(flag.name, text)
+    if isinstance(life, NoData):
+        return f"; nor does any version from {every.versions[0]} to {every.versions[-1]}"
+    early = every.versions.index(table.version) < every.versions.index(life.since)
+    return (
+        f" in vLLM {table.version}; it is known from {life.since} on"
+        if early
+        else f" in vLLM {table.version}; {life.last} was the last"
+    )
+
+
 def nearest(option: str, table: FlagTable) -> str:
     """The option of the version that is written most like this one; empty where none is near."""
     close = difflib.get_close_matches(option, list(table.spellings), n=1, cutoff=NEAR)
