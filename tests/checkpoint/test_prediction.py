@@ -174,8 +174,8 @@ def test_another_hybrid_on_two_rtx_3090(speculation: Speculation | None, blocks:
 
 
 def test_the_share_of_one_gpu_that_four_h100_reserved() -> None:
-    """Public: vllm-project/vllm issue 50722: 5.66 GiB of activations, 0.13 outside torch, 1.34 of CUDA graphs. Its limits on requests
-    and tokens are not stated, so vLLM's defaults are taken."""
+    """Public: vllm-project/vllm issue 50722: 5.66 GiB of activations, 0.13 outside torch, 1.34 of CUDA graphs. How many requests
+    and tokens it allowed is not known, so vLLM's defaults are taken."""
     serving = Serving(81_559 * 2**20, 131_072, gpu_memory_utilization=0.85, tensor_parallel=4)
     assert reserve(build("shape", QWEN36, NO_TENSORS).shape, serving).holds((5.66 + 0.13 + 1.34) * GIB)
 
