@@ -125,7 +125,7 @@ def _gpus(facts: Facts) -> Iterator[Finding]:
         yield _say("warning", "gpus-unnamed", "", text, f"gpus: [{', '.join(every) or '0'}]")
     ours, theirs = asked[facts.candidate.name], asked[facts.production.name]
     if ours and theirs and ours != theirs:
-        text = f"runs on GPUs {_list(ours)}, production on {_list(theirs)}: their speeds compare the cards, too"
+        text = f"runs on {_cards(ours)}, production on {_cards(theirs)}: their speeds compare the cards, too"
         yield _say("warning", "gpus-confounded", facts.candidate.name, text, "give both arms the same GPUs")
 
 
@@ -231,6 +231,10 @@ def _production_restart(name: str, policy: str) -> Finding:
 def _port(url: str) -> int:
     parts = urlsplit(url)
     return parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def _cards(gpus: set[str]) -> str:
+    return "all GPUs" if gpus == {"all"} else f"GPU {_list(gpus)}"
 
 
 def _base(path: str) -> str:
