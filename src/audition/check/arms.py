@@ -166,16 +166,6 @@ def _allocator(arm: ArmFacts) -> Iterator[Finding]:
         )
         hint = f"add --disable-custom-all-reduce (as where GPUs have no peer access), or remove expandable_segments from {name}"
         yield _say("warning", "expandable-segments", arm.name, text, hint, reference="vllm#42609, vllm#49101, vllm#56180")
-    elif read.get("--enable-sleep-mode", "false") == "true":
-        text = f"{set_so} with --enable-sleep-mode: vLLM refuses that at boot until vllm#40812 (April 2026)"
-        yield _say(
-            "warning",
-            "expandable-segments",
-            arm.name,
-            text,
-            f"remove expandable_segments from {name}",
-            reference="vllm#14189, vllm#40812",
-        )
     else:
         text = f"{set_so}: it changes how memory is laid out, and failed boots were reported with it"
         hint = f"give both arms the same {name}, or remove it from this one"

@@ -17,7 +17,8 @@ from audition.spike.parse import LoadedSpike
 
 _NOT_AGAIN = {"window-missing", "restart"}
 """Warnings that are for the time before: nothing can be done about them when the run has begun."""
-_OF_ARGUMENTS = {"arguments", "speculation"}
+_OF_THE_MOMENT = {"arms", "machine", "time"}
+"""Groups whose warnings may be others than when the spike was checked; the rest is the same as then."""
 
 
 def check_again(
@@ -26,9 +27,12 @@ def check_again(
     """Say the warnings and return them; raise Refused when something blocks. The engines' own findings were said before."""
     report = check(loaded, engines, Scope(here=not rehearsal, preflight=False, state=root))
     if rehearsal:
-        for found in [*report.blocking, *report.warnings]:
-            if found.group in _OF_ARGUMENTS and not found.code.endswith("-unknown"):
+        noted = [found for found in [*report.blocking, *report.warnings] if not found.code.endswith("-unknown")]
+        for found in noted:
+            if found.group == "arguments":
                 reporter.say(f"note: {_words(found)}")
+        if on_record := [found for found in noted if found.group == "speculation"]:
+            reporter.say(f"note: {_count(on_record)} about speculation: audition check {loaded.path}")
         return []
     if report.blocking:
         raise Refused(
@@ -37,10 +41,16 @@ def check_again(
             production="untouched",
             next_step="\n".join(dict.fromkeys(found.hint for found in report.blocking if found.hint)),
         )
-    said = [found for found in report.warnings if found.code not in _NOT_AGAIN]
+    said = [found for found in report.warnings if found.group in _OF_THE_MOMENT and found.code not in _NOT_AGAIN]
     for found in said:
         reporter.warn(_words(found) + (f" ({found.hint})" if found.hint and "\n" not in found.hint else ""))
+    if others := [found for found in report.warnings if found.group not in _OF_THE_MOMENT]:
+        reporter.say(f"{_count(others)} about arguments, checkpoints and speculation: audition check {loaded.path}")
     return [_words(found) for found in said]
+
+
+def _count(found: list[Finding]) -> str:
+    return "one warning" if len(found) == 1 else f"{len(found)} warnings"
 
 
 def _words(found: Finding) -> str:
