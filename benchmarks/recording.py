@@ -94,7 +94,7 @@ def still(events: list[dict[str, Any]], folder: Path) -> str:
         row.end = "\n"
         console.print(row)
     svg = console.export_svg(title=TITLE, unique_id="rehearsal").replace(str(folder), SHOWN_AS)
-    return re.sub(r"\s*@font-face \{.*?\}", "", svg, flags=re.DOTALL)  # no fonts from the network
+    return re.sub(r"\s*@font-face \{.*?\}|<!--.*?-->\s*", "", svg, flags=re.DOTALL)  # no fonts from the network
 
 
 def main() -> int:
