@@ -20,6 +20,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "rehearse": ("audition.cli.rehearse_cmd", "Run the whole spike on simulated servers: no GPU, no docker, nothing touched."),
     "run": ("audition.cli.run_cmd", "Run the spike on production's own GPUs and bring production back."),
     "judge": ("audition.cli.judge_cmd", "Compute the verdict again from the records of a run."),
+    "report": ("audition.cli.report_cmd", "Write the records of a run anew, the HTML report among them."),
     "history": ("audition.cli.history_cmd", "List the runs of a records folder with their verdicts."),
     "compare": ("audition.cli.compare_cmd", "Put the figures of several runs side by side, with what makes them incomparable."),
     "export": ("audition.cli.export_cmd", "Write runs into an MLflow tracking store."),

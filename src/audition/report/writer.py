@@ -72,7 +72,9 @@ def write_records(
             else:
                 replace_file(path, mask(text, secrets))
                 written.append(path)
-        replace_file(run_dir / REPORT, report_html(run_dir, result, spike, secrets))  # masked inside: its scripts must stay as they are
+        replace_file(
+            run_dir / REPORT, report_html(run_dir, result, spike, secrets)
+        )  # masked inside: its scripts must stay as they are
         written.append(run_dir / REPORT)
         for name in changed_since(run_dir):
             warn(f"{run_dir / name} is no longer what the run left (see {MANIFEST}); the verdict rests on the changed records")

@@ -20,7 +20,7 @@
   }
 
   function drawPanels(spec, place) {
-    const grid = element("div", spec.panels.length < 3 || spec.kind === "ecdf" || spec.kind === "legs" ? "panels two" : "panels");
+    const grid = element("div", spec.panels.length === 3 ? "panels" : "panels two");
     place.replaceChildren(grid);
     const cells = spec.panels.map((panel) => {
       const cell = element("div"), title = element("p", "panel-title", panel.title);
