@@ -131,6 +131,7 @@ def test_a_leg_that_was_cut_is_not_marked_done() -> None:
     state = state_after(cut)
     assert "✘ new" in shown(state)
     assert "ending early: SIGINT received" in shown(state)
+    assert state.take(StepEnded(MEASURE_NEW, 4.0), 60.0) == ["leg 2 of 2, new: cut after 4.0 s"]
 
 
 def test_the_curve_starts_anew_with_each_leg_and_takes_no_rate_over_an_instant() -> None:
