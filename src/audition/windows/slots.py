@@ -35,7 +35,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class NoSlot:
-    """Why there is no slot now. ``blocking``: what stands in the way, when it is known. ``next_free``: the next long enough slot."""
+    """Why there is no slot now. ``blocking``: what stands in the way, if it is known. ``next_free``: the next long enough slot."""
 
     reason: str
     blocking: Interval | None = None
@@ -63,7 +63,7 @@ def free_slots(window: Window, calendars: Calendars, start: datetime, end: datet
 
 
 def slot_for(window: Window, calendars: Calendars, now: datetime, needed_s: float) -> Slot | NoSlot:
-    """The slot that is free at ``now`` and lasts longer than ``needed_s`` seconds; otherwise why there is none. Raises ZoneNeeded."""
+    """The slot that is free at ``now`` and lasts longer than ``needed_s`` seconds, or why there is none. Raises ZoneNeeded."""
     now = now.astimezone(UTC)
     last = now + max(HORIZON, timedelta(seconds=needed_s * 2))
     look = _look(window, calendars, now, last)
@@ -71,7 +71,9 @@ def slot_for(window: Window, calendars: Calendars, now: datetime, needed_s: floa
     if here is not None and (here.end - now).total_seconds() > needed_s:
         return Slot(now, None if here.end >= last else here.end, look.what_ends(window, here.end))
     later = next((one for one in look.free if one.start > now and one.seconds > needed_s), None)
-    following = later and Slot(later.start, None if later.end >= last else later.end, look.what_ends(window, later.end))
+    following: Slot | None = None
+    if later is not None:
+        following = Slot(later.start, None if later.end >= last else later.end, look.what_ends(window, later.end))
     reason, blocking = look.why_not(window, now, here, needed_s)
     return NoSlot(reason, blocking, following)
 
