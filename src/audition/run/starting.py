@@ -31,6 +31,7 @@ from audition.run.folder import RunFolder, write_atomically
 from audition.run.interrupts import Interrupts
 from audition.run.journal import Journal
 from audition.run.leg import LegMeter
+from audition.run.profiles import image_digests, write_profiles
 from audition.run.reporter import Reporter
 from audition.run.surroundings import Identity, World
 from audition.spike.parse import LoadedSpike, resolve
@@ -152,7 +153,9 @@ def _prepare(
     folder.write_run(record)
     write_atomically(folder.path / "spike.yaml", mask(loaded.source, secrets))
     write_atomically(folder.path / RESOLVED, preparing.public_spike(spike, secrets))
+    write_profiles(folder.path, spike, engines, secrets)
     meter = LegMeter(spike, folder, engines, reporter, secrets, options.rehearsal, loaded.folder)
+    meter.digests = image_digests(spike, engines)
     meter.notes = [("before", text) for text in warnings]
     if options.rehearsal:
         meter.probe_deadline_s = REHEARSAL_PROBE_S
