@@ -128,7 +128,7 @@ class MachineFacts:
 
 @dataclass(frozen=True)
 class LegTimes:
-    """Seconds that each workload took in earlier runs, by (arm, workload): the longest."""
+    """Seconds that each workload took in earlier runs, by (arm, workload), the longest; and lengths of traces by file."""
 
     workloads: Mapping[tuple[str, str], float] = field(default_factory=dict)
     traces: Mapping[str, float | NoData] = field(default_factory=dict)
