@@ -14,7 +14,7 @@ from audition.judge.records import BootRecord, Caveat
 from audition.judge.result import Result, judge_run
 from audition.report.decision import decision_markdown
 from audition.report.documents import Bullets, Code, Document, Heading, Paragraph, Table, to_markdown, to_text
-from audition.report.privacy import private_free
+from audition.report.privacy import private_free, public_image
 from audition.report.terminal import summary_text
 from audition.report.upstream import upstream_markdown
 from audition.report.words import number, span
@@ -167,6 +167,20 @@ def test_private_parts_are_taken_out() -> None:
     assert "acme/Model 12 tok/s 683 / 872" in clean
     assert "Qwen3.6-AWQ" in clean
     assert private_free(clean) == clean
+
+
+@pytest.mark.parametrize(
+    ("reference", "digest", "shown"),
+    [
+        ("vllm/vllm-openai:v0.19.1", "sha256:aa", "vllm/vllm-openai:v0.19.1"),
+        ("ghcr.io/acme/x:1", "sha256:aa", "ghcr.io/acme/x:1"),
+        ("registry.lab:5000/team/x:1", "not recorded", "<address>/team/x:1"),
+        ("localhost/x", "sha256:aa", "<address>/x"),
+        ("vllm-patched-by-maria:7", "image-id sha256:bb", "one of our own, never pushed"),
+    ],
+)
+def test_images_are_named_as_others_know_them(reference: str, digest: str, shown: str) -> None:
+    assert public_image(reference, digest) == shown
 
 
 @pytest.mark.parametrize(
