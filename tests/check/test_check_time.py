@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from audition.check.facts import Facts, LegTimes
+from audition.check.look_calendars import look_at_calendars
 from audition.check.look_history import look_at_history, trace_seconds
 from audition.check.timing import ASSUMED_TOK_S, about_time, boot_s, plan, proposals, workload_s
 from audition.spike.model import Spike
@@ -103,10 +105,11 @@ def test_a_window_in_which_not_even_the_candidate_boots() -> None:
 
 def test_a_window_that_is_over_or_absent() -> None:
     assert one(list(about_time(known(closing_in(250)))), "window-too-short").level == "blocking"
+    assert "window-missing" not in codes(list(about_time(known(closing_in(250)))))
     assert one(list(about_time(facts())), "window-missing").level == "warning"
     over = closing_in(215)
     later = Facts(over, NOW + 100, known(over).arms, None, LegTimes())
-    assert one(list(about_time(later)), "window-over").level == "blocking"
+    assert one(list(about_time(later)), "no-slot").level == "blocking"
 
 
 def test_limits_that_earlier_boots_exceed() -> None:
@@ -137,3 +140,50 @@ def test_the_last_arrival_of_a_trace(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text('1.0\n{"at": 4.5}\n')
     assert trace_seconds(tmp_path / "t.txt") == 3.5
     assert isinstance(trace_seconds(tmp_path / "none.txt"), NoData)
+
+
+CALENDAR = """\
+BEGIN:VCALENDAR
+VERSION:2.0
+PRODID:-//tests//EN
+BEGIN:VEVENT
+UID:1
+SUMMARY:Defence of a thesis
+DTSTART:20261201T210000Z
+DTEND:20261201T230000Z
+END:VEVENT
+END:VCALENDAR
+"""
+RULE = {"name": "exams", "file": "exams.ics", "rule": "never during"}
+
+
+def calendars(folder: Path, *rules: dict[str, str], **window: Any) -> Facts:
+    """NOW is 21:20, in the middle of the event."""
+    spike = spike_of(window={"calendars": list(rules), **window}, restore={"slowest_cold_start": 100, "hold": 10})
+    return replace(known(spike), calendars=look_at_calendars(spike.window, folder))
+
+
+def test_an_event_that_forbids_the_run_is_named_with_the_next_free_slot(tmp_path: Path) -> None:
+    (tmp_path / "exams.ics").write_text(CALENDAR)
+    found = list(about_time(calendars(tmp_path, RULE)))
+    busy = one(found, "no-slot-now")
+    assert busy.level == "warning"
+    assert "Defence of a thesis" in busy.text
+    assert "2026-12-01 23:00 +0000" in busy.hint
+    assert "nothing is in its way for 31 days" in one(found, "window").text
+
+
+def test_a_calendar_that_cannot_be_read_blocks(tmp_path: Path) -> None:
+    found = one(list(about_time(calendars(tmp_path, RULE))), "no-slot")
+    assert found.level == "blocking"
+    assert "unknown is not free" in found.text
+    (tmp_path / "exams.ics").write_text("no calendar")
+    assert one(list(about_time(calendars(tmp_path, RULE))), "no-slot").level == "blocking"
+    ignored = {**RULE, "unreachable": "ignore"}
+    assert codes(list(about_time(calendars(tmp_path, ignored))), "blocking") == []
+
+
+def test_a_calendar_at_an_address_is_not_fetched(tmp_path: Path) -> None:
+    rule = {"name": "exams", "url": "https://calendar.example/exams.ics", "rule": "never during"}
+    found = one(list(about_time(calendars(tmp_path, rule))), "calendar-not-fetched")
+    assert found.level == "warning"
