@@ -35,11 +35,15 @@ class Slot:
 
 @dataclass(frozen=True)
 class NoSlot:
-    """Why there is no slot now. ``blocking``: what stands in the way, if it is known. ``next_free``: the next long enough slot."""
+    """Why there is no slot now. ``blocking``: what stands in the way, if it is known. ``next_free``: the next long enough slot.
+
+    ``unknown``: nothing is known to stand in the way, but a calendar could not be read.
+    """
 
     reason: str
     blocking: Interval | None = None
     next_free: Slot | None = None
+    unknown: bool = False
 
 
 def busy(calendar: Calendar, rule: CalendarRule, start: datetime, end: datetime) -> list[Interval]:
@@ -75,7 +79,7 @@ def slot_for(window: Window, calendars: Calendars, now: datetime, needed_s: floa
     if later is not None:
         following = Slot(later.start, None if later.end >= last else later.end, look.what_ends(window, later.end))
     reason, blocking = look.why_not(window, now, here, needed_s)
-    return NoSlot(reason, blocking, following)
+    return NoSlot(reason, blocking, following, unknown=look.reason_is_unknown(window, now))
 
 
 def lost(slot: Slot, window: Window, calendars: Calendars, needed_s: float) -> NoSlot | None:
@@ -113,6 +117,12 @@ class _Look:
                 if one.end == end:
                     return f"{one.why} (calendar {name}) ends"
         return ""
+
+    def reason_is_unknown(self, window: Window, now: datetime) -> bool:
+        """Whether the reason is that a calendar could not be read: before the reasons of the window itself it does not matter."""
+        too_early = window.opens is not None and now < window.opens
+        too_late = window.closes is not None and now >= window.closes
+        return bool(self.unknown) and not too_early and not too_late
 
     def why_not(self, window: Window, now: datetime, here: Interval | None, needed_s: float) -> tuple[str, Interval | None]:
         """The reason why nothing can begin at ``now``, with what blocks."""
