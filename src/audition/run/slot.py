@@ -1,6 +1,6 @@
 """The slot of a run: found in the calendars before anything is touched, waited for with ``--at``, handed on as the window's end.
 
-When a slot is free is decided in ``audition.windows``; calendars are fetched by ``calendar_source``. Production is not touched here.
+When a slot is free is decided in ``audition.windows``; calendars are fetched by ``calendar_source``. Nothing is touched here.
 """
 
 from __future__ import annotations
@@ -117,32 +117,25 @@ def wait_for(
 ) -> Slot:
     """Wait for an instant whose slot is free now and still is then; the slot as it is when the wait is over.
 
-    ``look`` answers whether the slot at an instant is free; it is asked at once, every RECHECK_S, and at the end for the present time.
+    ``look`` answers whether the slot at an instant is free; it is asked at once, every RECHECK_S, and at the end for that moment.
     ``tell`` hears the seconds left about once a second. The wall clock is read again each second, so that a clock that is set, or a
-    machine that slept, changes the wait and not the instant. Raises Refused, with nothing touched, when the slot is lost or Ctrl-C
-    is pressed; a calendar that cannot be read meanwhile is only warned of, at the end it counts.
+    machine that slept, changes the wait and not the instant. A calendar that cannot be read meanwhile is only warned of, at the end
+    it counts. Raises Refused, with nothing touched, when the slot is lost; Ctrl-C goes through as KeyboardInterrupt.
     """
     found = look(at)
     if isinstance(found, NoSlot):
         raise _refused(loaded, found, f"no slot is free at {show_instant(at, loaded.spike.window)}")
-    asked = clock.steady()
-    try:
-        offset = clock.wall() - clock.steady()
-        while (left := at.timestamp() - clock.wall()) > 0:
-            tell(left)
-            clock.sleep(min(1.0, left))
-            moved, offset = clock.wall() - clock.steady() - offset, clock.wall() - clock.steady()
-            if abs(moved) > _STEP_S:
-                warn(f"the clock was set by {moved:+.0f} s, or the machine slept; still waiting for the same instant")
-            if clock.steady() - asked >= RECHECK_S:
-                asked = clock.steady()
-                _still_free(look(at), loaded, at, warn)
-        found = look(datetime.fromtimestamp(clock.wall(), UTC))
-    except KeyboardInterrupt as cause:
-        raise Refused(
-            f"waiting for {show_instant(at, loaded.spike.window)} was ended by Ctrl-C", production="untouched",
-            next_step="start audition again when you want to",
-        ) from cause  # fmt: skip
+    asked, offset = clock.steady(), clock.wall() - clock.steady()
+    while (left := at.timestamp() - clock.wall()) > 0:
+        tell(left)
+        clock.sleep(min(1.0, left))
+        moved, offset = clock.wall() - clock.steady() - offset, clock.wall() - clock.steady()
+        if abs(moved) > _STEP_S:
+            warn(f"the clock was set by {moved:+.0f} s, or the machine slept; still waiting for the same instant")
+        if clock.steady() - asked >= RECHECK_S:
+            asked = clock.steady()
+            _still_free(look(at), loaded, at, warn)
+    found = look(datetime.fromtimestamp(clock.wall(), UTC))
     if isinstance(found, NoSlot):
         raise _refused(loaded, found, "the slot was lost while waiting for it")
     return found
@@ -186,6 +179,11 @@ class Countdown:
             self._write(f"waiting for {self._until}: {_hours(left_s)} left\n")
         self._last = left_s
 
+    def warn(self, text: str) -> None:
+        """A line above the count."""
+        self.end()
+        self._write(f"warning: {text}\n")
+
     def end(self) -> None:
         """Leave the line."""
         if self._terminal and self._last != float("inf"):
@@ -208,3 +206,22 @@ class Countdown:
 def _hours(seconds: float) -> str:
     whole = max(0, round(seconds))
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def wait_at(loaded: LoadedSpike, text: str, *, quiet: bool, stream: TextIO | None = None) -> Slot:
+    """What ``--at TEXT`` does before a run: wait with a countdown on ``stream`` (None: standard error), warnings there, too.
+
+    Raises as ``parse_at`` and ``wait_for``.
+    """
+    at = parse_at(text, loaded.spike.window.zone, time.time())
+    countdown = Countdown(show_instant(at, loaded.spike.window), stream)
+    try:
+        return wait_for(
+            at,
+            lambda instant: find_slot(loaded, instant),
+            loaded=loaded,
+            tell=(lambda left_s: None) if quiet else countdown,
+            warn=countdown.warn,
+        )
+    finally:
+        countdown.end()
