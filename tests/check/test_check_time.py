@@ -169,7 +169,7 @@ def test_an_event_that_forbids_the_run_is_named_with_the_next_free_slot(tmp_path
     busy = one(found, "no-slot-now")
     assert busy.level == "warning"
     assert "Defence of a thesis" in busy.text
-    assert "2026-12-01 23:00 +0000" in busy.hint
+    assert busy.hint == "audition run SPIKE --at 2026-12-01T23:00:00+00:00"
     assert "nothing is in its way for 31 days" in one(found, "window").text
 
 

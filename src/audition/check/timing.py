@@ -170,7 +170,7 @@ def _slot(facts: Facts) -> tuple[Slot | None, list[Finding]]:
         return None, [_say("blocking", "no-slot", f"no run can begin: {found.reason}", "agree another slot")]
     start = show_instant(found.next_free.start, window)
     text = f"no run can begin now: {found.reason}. The next free slot begins at {start}"
-    return found.next_free, [_say("warning", "no-slot-now", text, f"start the run at {start}")]
+    return found.next_free, [_say("warning", "no-slot-now", text, f"audition run SPIKE --at {found.next_free.start.isoformat()}")]
 
 
 def _too_long(facts: Facts, made: Plan, latest: float) -> Iterator[Finding]:
