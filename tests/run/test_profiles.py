@@ -73,7 +73,7 @@ def test_every_arm_has_a_profile_in_the_run_folder(tmp_path: Path) -> None:
     assert data["kind"] == "process"
     assert data["env"] == {"SOME_KEY": MASK, "OMP_NUM_THREADS": "2", "NOTE": f"holds {MASK} too"}
     assert data["command"][-1] == "4096"
-    assert image_digests(spike, engines) == {}
+    assert image_digests(spike, engines, {}) == {}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ Reading profiles is ``engines``' business; what follows from them is decided els
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -84,15 +83,15 @@ def _contents(section: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def image_digests(spike: Spike, engines: Mapping[str, Engine]) -> dict[str, str]:
+def image_digests(spike: Spike, engines: Mapping[str, Engine], environ: Mapping[str, str]) -> dict[str, str]:
     """Arm -> digest of its image in the registry it came from, ``sha256:...``; of an image that was never pushed ``image-id
     sha256:...``. Production's is that of the container that runs. Arms that are no containers, or whose image cannot be asked
-    for, are left out."""
+    for, are left out. ``environ``: with which the Docker CLI finds its engine."""
     found: dict[str, str] = {}
     for arm in spike.arms:
         if isinstance(arm.engine, ComposeEngine):
             try:
-                digest = _digest(arm, engines[arm.name])
+                digest = _digest(arm, engines[arm.name], environ)
             except (AuditionError, WaybackError, OSError):
                 continue
             if digest:
@@ -100,7 +99,7 @@ def image_digests(spike: Spike, engines: Mapping[str, Engine]) -> dict[str, str]
     return found
 
 
-def _digest(arm: Arm, engine: Engine) -> str:
+def _digest(arm: Arm, engine: Engine, environ: Mapping[str, str]) -> str:
     from audition.engines.compose_profile import docker_command, docker_environment  # noqa: PLC0415 - only for containers
     from audition.wayback.docker_cli import Docker  # noqa: PLC0415
 
@@ -109,7 +108,7 @@ def _digest(arm: Arm, engine: Engine) -> str:
     reference = profile.image
     if arm.role == "production":
         reference = str((engine.observe().facts or {}).get("image_id") or reference)
-    image = Docker(docker_command(arm.engine), docker_environment(dict(os.environ))).image(reference)
+    image = Docker(docker_command(arm.engine), docker_environment(environ)).image(reference)
     if image is None:
         return ""
     repository = profile.image.partition("@")[0].rpartition(":")[0] or profile.image

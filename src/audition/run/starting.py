@@ -156,7 +156,7 @@ def _prepare(
     write_atomically(folder.path / RESOLVED, preparing.public_spike(spike, secrets))
     write_profiles(folder.path, spike, engines, secrets)
     meter = LegMeter(spike, folder, engines, reporter, secrets, options.rehearsal, loaded.folder)
-    meter.digests = image_digests(spike, engines)
+    meter.digests = image_digests(spike, engines, os.environ)
     meter.notes = [("before", text) for text in warnings]
     if options.rehearsal:
         meter.probe_deadline_s = REHEARSAL_PROBE_S
