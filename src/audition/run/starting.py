@@ -24,6 +24,7 @@ from audition.load.workload import check_inputs
 from audition.report.mask import mask
 from audition.report.writer import write_records
 from audition.run import preparing
+from audition.run.announcing import Announcer
 from audition.run.checking import check_again
 from audition.run.conductor import Conductor, OnPoint, RunEnd, no_point
 from audition.run.events import SignalHeard, VerdictReached, run_planned
@@ -80,12 +81,16 @@ def run_spike(loaded: LoadedSpike, options: Options = Options(), on_point: OnPoi
     reporter = Reporter(rehearsal=options.rehearsal, quiet=options.quiet, screen=options.screen, events=options.events)
     identity = preparing.new_identity(loaded.spike, options.root or state_root(), date)
     made = _Made()
+    announcer: Announcer | None = None
     try:
         preparing.check_signatures(loaded)
         for workload in loaded.spike.workloads:
             check_inputs(workload, loaded.folder)
         loaded = _in_its_slot(loaded, options, now, reporter)
         conductor, record, secrets = _prepare(loaded, options, identity=identity, reporter=reporter, made=made, on_point=on_point)
+        if not options.rehearsal:
+            announcer = Announcer(loaded.spike, os.environ, warn=reporter.warn, shown=reporter.shown)
+            reporter.also(announcer)
         end = conductor.conduct()
         made.over = True
         assert made.folder is not None
@@ -94,8 +99,13 @@ def run_spike(loaded: LoadedSpike, options: Options = Options(), on_point: OnPoi
         return finished
     except BaseException:
         made.discard()
+        if announcer is not None:
+            announcer.refused()
         raise
     finally:  # not earlier: a late signal must not end the process before its records are written
+        if announcer is not None:
+            reporter.flush()
+            announcer.finish()
         if made.interrupts is not None:
             made.interrupts.uninstall()
         reporter.close()
