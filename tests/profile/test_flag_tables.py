@@ -47,6 +47,22 @@ def test_the_table_has_exactly_the_options_of_the_real_parser() -> None:
     assert {frozenset(flag.forms) for flag in have} == {frozenset(names.split(",")) for names in REAL}
 
 
+CAPTURED: dict[str, Any] = json.loads((DATA / "real-options.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("version", CAPTURED["versions"])
+def test_each_captured_release_has_exactly_the_options_of_its_real_parser(version: str) -> None:
+    index = CAPTURED["versions"].index(version)
+    real = {name for name, marks in CAPTURED["options"].items() if marks[index] == "x"}
+    shown = {
+        form
+        for flag in table(version).flags.values()
+        for form in ((flag.name, *flag.also, *flag.inverse) if flag.inverse else flag.forms)
+    }
+    assert shown == real
+    assert len(real) > 150
+
+
 ACTIONS = {"BooleanOptionalAction": "bool", "_StoreTrueAction": "switch", "_AppendAction": "append", "_HelpAction": "help"}
 UNLIKE = {"--mm-processor-device"}
 """Its choices depend on the machine, so the table has them open."""
