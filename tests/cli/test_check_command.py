@@ -43,8 +43,11 @@ class Desk:
         (folder / "spike.yaml").write_text(SPIKE.format(python=sys.executable, program=program, port=port))
 
     def check(self, *arguments: str) -> tuple[int, str, str]:
+        return self.call("check", *arguments)
+
+    def call(self, *arguments: str) -> tuple[int, str, str]:
         done = subprocess.run(
-            [sys.executable, "-m", "audition", "check", *arguments],
+            [sys.executable, "-m", "audition", *arguments],
             cwd=self.folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
             env={**os.environ, "AUDITION_STATE": str(self.folder / "state")},
         )  # fmt: skip
@@ -97,3 +100,18 @@ def test_a_bad_spike_file(desk: Desk) -> None:
     code, _, err = desk.check("spike.yaml")
     assert code == 2
     assert "worklods" in err
+
+
+def test_a_run_makes_the_same_checks_and_is_refused_before_anything_is_touched(desk: Desk) -> None:
+    path = desk.folder / "spike.yaml"
+    text = path.read_text().replace("--kv-cache-dtype fp8", "--tensor-parallel-size 2")
+    path.write_text(text.replace("    engine:\n", '    engine:\n      env: {CUDA_VISIBLE_DEVICES: "0"}\n'))
+    code, out, _ = desk.check("spike.yaml", "--json")
+    assert code == 5
+    assert "gpus-too-few" in {found["code"] for found in json.loads(out)["findings"] if found["level"] == "blocking"}
+    code, out, err = desk.call("run", "spike.yaml")
+    assert code == 5
+    assert "needs 2 GPUs" in out + err
+    assert "untouched" in out + err
+    assert not list(desk.folder.glob("_iteration_log/*"))
+    assert not list(desk.folder.glob("state/runs/*"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from audition.check.look_machine import look_at_machine, ours_of
 from audition.check.machine import about_machine
 from audition.check.timing import about_time, plan
 from audition.engines.base import Engine
+from audition.spike.model import Arm
 from audition.spike.parse import LoadedSpike, resolve
 from audition.units import NoData
 
@@ -54,12 +56,15 @@ def gather(loaded: LoadedSpike, engines: Mapping[str, Engine], scope: Scope) -> 
     spike = loaded.spike
     records = resolve(loaded.folder, spike.records.folder)
     history = look_at_history(spike, records, loaded.folder)
-    looked: list[Looked] = []
-    for arm in spike.arms:
+
+    def look(arm: Arm) -> Looked:
         one = look_at_arm(
             arm, engines[arm.name], loaded.folder, os.environ, scope.given, here=scope.here, preflight=scope.preflight
         )
-        looked.append(replace(one, arm=replace(one.arm, boots=history.boots.get(arm.name, ()))))
+        return replace(one, arm=replace(one.arm, boots=history.boots.get(arm.name, ())))
+
+    with ThreadPoolExecutor(max_workers=len(spike.arms)) as pool:  # docker calls wait for one another otherwise
+        looked = list(pool.map(look, spike.arms))
     calendars = look_at_calendars(spike.window, loaded.folder)
     machine = None
     if scope.here:

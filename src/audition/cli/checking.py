@@ -45,9 +45,8 @@ def check_file(
     identity = preparing.new_identity(loaded.spike, root, "check")
     engines = preparing.make_engines(loaded.spike, loaded.folder, identity)
     scope = Scope(here=not elsewhere, state=root, given=Given(folders, releases, gpu_memory_mib))
-    secrets = preparing.secret_values_if_known(loaded.spike, engines, dict(os.environ))
     report = check(loaded, engines, scope)
-    return masked(report, secrets)
+    return masked(report, preparing.secret_values_if_known(loaded.spike, engines, dict(os.environ)))
 
 
 def masked(report: Report, secrets: Sequence[str]) -> Report:
