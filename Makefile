@@ -10,7 +10,7 @@ CHECKED := src tests requirements benchmarks
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help rehearse test check lint format types imports dev live-env docker-env lock lock-upgrade kill-matrix golden verdicts benchmark-client bench-rehearsal flag-tables clean
+.PHONY: help rehearse test check lint format types imports dev live-env docker-env lock lock-upgrade kill-matrix golden verdicts benchmark-client bench-rehearsal recording flag-tables docs docs-check docs-story clean
 
 help: ## List what one can do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -77,6 +77,18 @@ bench-rehearsal: $(DEV) ## Time the rehearsal of the reference spike and its mem
 
 flag-tables: $(DEV) ## Read vLLM's arguments out of its released packages into src/audition/profile/data (2 GB to fetch, 5 minutes)
 	@$(BIN)/python -m benchmarks.flag_tables $(ARGS)
+
+docs: $(DEV) ## Write the generated pages in docs/reference anew
+	@$(BIN)/python -m benchmarks.docs
+
+docs-check: $(DEV) ## Check the docs: generated pages, links, anchors, commands, references (no network)
+	@$(BIN)/python -m benchmarks.docs --check
+
+docs-story: $(DEV) ## Run the commands of docs/story.md and put their outputs into it (two minutes)
+	@$(BIN)/python -m benchmarks.docs_story
+
+recording: $(DEV) ## Record a rehearsal on a terminal: docs/media/rehearsal.cast (asciicast) and a still, rehearsal.svg
+	@$(BIN)/python benchmarks/recording.py --to docs/media
 
 clean: ## Remove what was installed and built here (.venv, .live, caches)
 	rm -rf .venv .live .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist src/*.egg-info

@@ -80,6 +80,8 @@ class Reader:
             record["also"] = also
         if record["kind"] not in {"switch", "bool"}:
             record["type"] = kind_of.name
+        if kind_of.optional:
+            record["none"] = True
         if kind_of.cls is not None:
             record["config"] = self.config(kind_of.cls)
         elif main == "--speculative-config":
@@ -150,6 +152,30 @@ class Reader:
         node = self.sources.lookup(module, "QuantizationMethods", typing=True)
         return sorted(v for hint in self.interpreter.hints.of(node[1], node[0]) for v in hint.values)
 
+    def hybrid_prefix_caching(self) -> str:
+        """Whether hybrid models cache prefixes by default: ``on``, ``off``, or ``unknown`` where the source does not tell.
+
+        Told by what `is_prefix_caching_supported` returns for the hybrid attention type, and by whether the default excepts hybrid
+        models; before that function existed, by the model configuration that turns it off for them.
+        """
+        model = self.sources.module("vllm.config.model")
+        engine = self.sources.module("vllm.engine.arg_utils")
+        assert engine is not None
+        rule = _function(model.tree, "is_prefix_caching_supported") if model else None
+        if rule is not None:
+            for node in ast.walk(rule):
+                if isinstance(node, ast.If) and ast.unparse(node.test) == "attn_type == 'hybrid'":
+                    said = [n.value.value for n in node.body if isinstance(n, ast.Return) and isinstance(n.value, ast.Constant)]
+                    excepted = re.search(r"default_prefix_caching = .*not model_config\.is_hybrid", ast.unparse(engine.tree))
+                    return "on" if said == [True] and not excepted else "off"
+        models = self.sources.module("vllm.model_executor.models.config")
+        turned_off = [
+            c.name
+            for c in (models.tree.body if models else [])
+            if isinstance(c, ast.ClassDef) and "Mamba" in c.name and "enable_prefix_caching = False" in ast.unparse(c)
+        ]
+        return "off" if turned_off else "unknown"
+
     def everything(self) -> Record:
         """All facts of the version."""
         flags = self.flags()
@@ -158,8 +184,17 @@ class Reader:
         return {
             "flags": flags,
             "configs": dict(sorted(self.configs.items())),
-            "lists": {"tool-parsers": tools, "reasoning-parsers": thinking, "quantization": self.quantisations()},
+            "lists": {
+                "tool-parsers": tools,
+                "reasoning-parsers": thinking,
+                "quantization": self.quantisations(),
+                "hybrid-prefix-caching": [self.hybrid_prefix_caching()],
+            },
         }
+
+
+def _function(tree: ast.Module, name: str) -> ast.FunctionDef | None:
+    return next((n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name), None)
 
 
 def _kind(action: str, nargs: Any, kind_of: TypeFn) -> str:

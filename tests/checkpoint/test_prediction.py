@@ -12,6 +12,7 @@ from audition.checkpoint.facts import Facts, build
 from audition.checkpoint.kv import cell_bytes, lay_out
 from audition.checkpoint.predict import Prediction, largest_context, predict
 from audition.checkpoint.reader import read_folder
+from audition.checkpoint.reserve import reserve
 from audition.checkpoint.serving import GIB, Estimate, Serving, Speculation
 from audition.checkpoint.weights import per_gpu
 from audition.observe.logs import read_log
@@ -117,6 +118,66 @@ def test_hybrid_prefix_caching_on_an_rtx_5090_is_exact() -> None:
             version=(0, 24, 0),
         )
         assert expected(predict(facts, serving).logged_tokens) == tokens
+
+
+# Qwen3.6-27B: dense, 64 layers of which 16 attend, 4 KV heads, 48 value heads in its GDN layers.
+QWEN36_27B = {
+    "hidden_size": 5120,
+    "num_hidden_layers": 64,
+    "full_attention_interval": 4,
+    "num_attention_heads": 24,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "intermediate_size": 17_408,
+    "vocab_size": 248_320,
+    "max_position_embeddings": 262_144,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 48,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_conv_kernel_dim": 4,
+    "mamba_ssm_dtype": "float32",
+    "mtp_num_hidden_layers": 1,
+    "dtype": "bfloat16",
+}
+
+
+@pytest.mark.parametrize(
+    ("speculation", "blocks", "tokens"),
+    [
+        # Public: noonghunna/club-3090 issues 642 (vLLM 0.24), 294, 295 (MTP k = 3), 104 (no MTP).
+        (MTP3, 426, 623_873),
+        (MTP3, 425, 622_408),
+        (MTP3, 424, 620_944),
+        (None, 411, 619_202),
+    ],
+)
+def test_another_hybrid_on_two_rtx_3090(speculation: Speculation | None, blocks: int, tokens: int) -> None:
+    """FP8 KV, prefix caching on, two GPUs, 262,144 tokens. The pool's blocks were not logged: only this number of blocks explains
+    the logged tokens, and for issue 642 it is what the logged 11.05 GiB hold."""
+    facts = build("27b", QWEN36_27B, NO_TENSORS)
+    serving = Serving(
+        24_576 * 2**20,
+        262_144,
+        kv_cache_dtype="fp8_e5m2",
+        tensor_parallel=2,
+        prefix_caching=True,
+        speculation=speculation,
+        version=(0, 24),
+    )
+    layout = lay_out(facts.shape, serving, mtp_layers=1 if speculation else 0)
+    assert not isinstance(layout, NoData)
+    predicted = predict(facts, replace(serving, kv_cache_memory_bytes=blocks * layout.bytes_per_block))
+    assert expected(predicted.logged_tokens) == tokens
+    if tokens == 623_873:
+        assert layout.bytes_per_block * blocks / GIB == pytest.approx(11.05, abs=0.005)
+
+
+def test_the_share_of_one_gpu_that_four_h100_reserved() -> None:
+    """Public: vllm-project/vllm issue 50722: 5.66 GiB of activations, 0.13 outside torch, 1.34 of CUDA graphs. How many requests
+    and tokens it allowed is not known, so vLLM's defaults are taken."""
+    serving = Serving(81_559 * 2**20, 131_072, gpu_memory_utilization=0.85, tensor_parallel=4)
+    assert reserve(build("shape", QWEN36, NO_TENSORS).shape, serving).holds((5.66 + 0.13 + 1.34) * GIB)
 
 
 CPU = Serving(16 * GIB, 2048, block_align_tokens=128, kv_cache_memory_bytes=GIB, language_model_only=True, version=(0, 32, 0))

@@ -333,6 +333,15 @@ def test_an_index_that_names_tensors_no_shard_has(tmp_path: Path) -> None:
         read_folder(tmp_path)
 
 
+def test_names_from_a_checkpoint_cannot_write_on_the_terminal(tmp_path: Path) -> None:
+    tiny(tmp_path, shards=2)
+    write_index(tmp_path, {"a\x1b[2Jb\ud800": "model-00001-of-00002.safetensors"})
+    with pytest.raises(CheckpointError) as caught:
+        read_folder(tmp_path)
+    assert caught.value.what.isprintable()
+    assert r"a\x1b[2Jb\ud800" in caught.value.what
+
+
 @pytest.mark.parametrize("file", ["../../../etc/passwd", "/etc/passwd", "", 7, "a\0b"])
 def test_an_index_cannot_point_outside(tmp_path: Path, file: Any) -> None:
     tiny(tmp_path, shards=2)

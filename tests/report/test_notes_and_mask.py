@@ -82,6 +82,9 @@ def test_what_looks_like_a_key_is_masked(secret: str) -> None:
         '"api_key": "s3cr3tvalue"',
         "'password': 's3cr3tvalue'",
         "HF_TOKEN=s3cr3tvalue",
+        "command:\n  - --api-key\n  - s3cr3tvalue\n",
+        json.dumps(["--hf-token", "s3cr3tvalue"], indent=1),
+        repr(["--some-password", "s3cr3tvalue"]),
         "Authorization: Bearer s3cr3tvalue",
         "http://user:s3cr3tvalue@proxy:8080/",
         json.dumps({"line": '{"api_key": "s3cr3tvalue"}'}),
@@ -96,6 +99,9 @@ def test_named_values_are_masked(text: str) -> None:
     "text",
     [
         "max_tokens: 256, 322000 tokens, pad_token: 0",
+        json.dumps(["--max-num-batched-tokens", "auto", "--tokenizer", "acme/x", "--ssl-keyfile", "a.pem", "--api-key", "--port"]),
+        json.dumps({"secrets": ["HF_TOKEN", "OTHER_NAME"], "x": ["api_key", "value"]}),
+        '{"a": "http://h:1", "b": "x@y"} {"a":"http://h:1","b":"x@y"}',
         "--model cyankiwi/Qwen3.6-35B-A3B-AWQ-4bit --max-model-len 131072",
         '"api_key": null, "secrets": []',
         "basic completion works; the bearer of this note",
@@ -147,6 +153,8 @@ NASTY: dict[str, Callable[[int], str]] = {
     "addresses": lambda n: "://a:" * (n // 5),
     "bearers": lambda n: "bearer aaaaaaaa-" * (n // 16),
     "backslashes": lambda n: "secret" + "\\" * n,
+    "an option and blank lines": lambda n: "--api-key" + "\n" * n,
+    "options in a list": lambda n: "--api-key,\n" * (n // 11),
     "keys in a row": lambda n: "sk-" * (n // 3),
 }
 

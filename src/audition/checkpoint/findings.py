@@ -8,7 +8,7 @@ from __future__ import annotations
 from audition.checkpoint.facts import Facts
 from audition.checkpoint.memory_findings import memory_findings
 from audition.checkpoint.predict import Prediction, predict
-from audition.checkpoint.problem import Problem
+from audition.checkpoint.problem import Problem, plain
 from audition.checkpoint.serving import Serving, Speculation
 from audition.units import NoData
 
@@ -47,8 +47,10 @@ def _checkpoint(facts: Facts) -> list[Problem]:
         text = "The checkpoint has a quantisation config that names no method, so what it leaves alone is unknown."
         found.append(Problem("warning", "quantisation-unknown", text))
     if facts.quantisation.unreadable:
-        first = facts.quantisation.unreadable[0]
-        text = f"The quantisation config has {len(facts.quantisation.unreadable)} patterns that are no regular expressions: {first}"
+        first = plain(facts.quantisation.unreadable[0])
+        text = (
+            f"The quantisation config has {len(facts.quantisation.unreadable)} patterns that are no regular expressions: {first}."
+        )
         found.append(Problem("warning", "quantisation-pattern", text))
     return found
 
@@ -108,7 +110,7 @@ def _absent(facts: Facts) -> Problem:
         text += "vLLM does not check quantised checkpoints for missing weights: it would boot with 0 % acceptance."
     hint = "Take a checkpoint that ships its mtp.* tensors, or drop --speculative-config."
     if facts.mtp.stray:
-        lying = ", ".join(facts.mtp.stray)
+        lying = _few(facts.mtp.stray)
         text += f" MTP tensors lie in {lying}, but model.safetensors.index.json does not name that file, so vLLM skips it."
         hint = "Add the tensors of that file to the weight_map of model.safetensors.index.json, or take another checkpoint."
     return Problem("blocking", "mtp-absent", text, hint, _ZERO)
@@ -179,5 +181,5 @@ def _plural(count: int, noun: str) -> str:
 
 
 def _few(names: tuple[str, ...] | list[str]) -> str:
-    shown = ", ".join(names[:3])
+    shown = ", ".join(plain(name[:120]) for name in names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

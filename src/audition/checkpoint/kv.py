@@ -103,7 +103,9 @@ def cell_bytes(shape: Shape, serving: Serving, *, kv_fp8: bool = False) -> int |
     if dtype not in _CELL_BYTES:
         return NoData(f"the size of a token in KV cache type {dtype} is not known here")
     if "mla" in shape.layers:
-        return shape.latent if isinstance(shape.latent, NoData) else shape.latent * _CELL_BYTES[dtype]
+        if isinstance(shape.latent, NoData):
+            return shape.latent
+        return shape.latent * _CELL_BYTES[dtype] or NoData("config.json states a latent vector of no elements")
     return 2 * heads * shape.head_dim * _CELL_BYTES[dtype]
 
 

@@ -29,3 +29,8 @@ class CheckpointError(BadInput):
 
 class NotInCache(CheckpointError):
     """The model id is not in the cache that was looked at: an engine would have to download it at boot."""
+
+
+def plain(text: str) -> str:
+    """Text out of a checkpoint as it may stand on a terminal: what cannot be printed is escaped."""
+    return text if text.isprintable() else ascii(text)[1:-1]

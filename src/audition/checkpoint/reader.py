@@ -16,7 +16,7 @@ from typing import Any
 from audition.checkpoint.facts import Facts, build
 from audition.checkpoint.header import read_header, read_json
 from audition.checkpoint.locate import CacheRoots, locate
-from audition.checkpoint.problem import CheckpointError
+from audition.checkpoint.problem import CheckpointError, plain
 from audition.checkpoint.tensors import Tensor
 from audition.units import NoData
 
@@ -118,5 +118,5 @@ def _outside(tensor: str, file: Any) -> CheckpointError:
 
 
 def _some(names: list[str]) -> str:
-    shown = ", ".join(name[:120] for name in names[:_NAMES_SHOWN])
+    shown = ", ".join(plain(name[:120]) for name in names[:_NAMES_SHOWN])
     return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"

@@ -4,14 +4,14 @@ vLLM measures this at boot with a dummy step; beforehand it can only be estimate
 
 - **driver**: CUDA sees less than nvidia-smi's total: 23.52 of 23.99 GiB on an RTX 4090 (vllm#42147), 79.33 of 79.65 GiB on an H100
   (vllm#50722). Taken as 0.5 GiB, range 0.3 to 0.65.
-- **context**: CUDA context and libraries, 0.5 GiB (0.1 to 1.2); with several GPUs 0.4 GiB (0.1 to 1.2) for NCCL and its buffers.
+- **context**: memory outside torch, 0.3 GiB (0.05 to 1; 0.13 in vllm#50722); with several GPUs 0.2 GiB (0.05 to 1) for NCCL.
 - **activations** of the largest step: tokens x 2 bytes x (8 x hidden + 3 x the widest layer), where the widest is the routed
   experts' input and output (top-k copies of a token), the gated MLP, or a GDN layer's projections. Range x 0.6 to x 2.
 - **logits** of the sampler's dummy step: requests x vocabulary x 4 bytes x 2.5. Range x 0.5 to x 1.5.
 - **graphs**: 0.0106 GiB for each captured CUDA graph, of which there are two sets up to the capture size (0.27 GiB for 26 graphs,
   0.36 for 34). Counted by vLLM since 0.21; before that graphs come on top of the utilisation. Range x 0.4 to x 1.6.
-- **vision**: 1 GiB (0.1 to 5) when a vision tower is loaded, since its dummy step is measured too (5.66 GiB of peak activations
-  in vllm#50722).
+- **vision**: 0.4 GiB (0 to 2) when a vision tower is loaded, since its dummy step is measured too. With all of it, the 7.1 GiB
+  of vllm#50722 (four H100, 1,024 requests: 5.66 activations, 0.13 outside torch, 1.34 graphs) lie in the range.
 
 The factors were fitted to boots of one model on one H200 with vLLM 0.24: 1.73 GiB (32 requests, no drafts), 1.79 and 2.34 (32
 requests, k = 3, warm and cold cache), 4.91 (1,024 requests). Other models and GPUs are
@@ -27,9 +27,9 @@ from audition.checkpoint.serving import GIB, Estimate, Serving, exactly
 from audition.units import NoData
 
 DRIVER = Estimate(0.3 * GIB, 0.5 * GIB, 0.65 * GIB)
-_CONTEXT = Estimate(0.1 * GIB, 0.5 * GIB, 1.2 * GIB)
-_NCCL = Estimate(0.1 * GIB, 0.4 * GIB, 1.2 * GIB)
-_VISION = Estimate(0.1 * GIB, 1.0 * GIB, 5.0 * GIB)
+_CONTEXT = Estimate(0.05 * GIB, 0.3 * GIB, 1.0 * GIB)
+_NCCL = Estimate(0.05 * GIB, 0.2 * GIB, 1.0 * GIB)
+_VISION = Estimate(0.0, 0.4 * GIB, 2.0 * GIB)
 _GRAPH_BYTES = 0.0106 * GIB
 _CAPTURE_LIMIT = 512  # default of max_cudagraph_capture_size: twice max_num_seqs, at most this
 _GRAPHS_COUNTED_SINCE = (0, 21)

@@ -61,10 +61,12 @@ class Speculation:
 class Serving:
     """The settings that memory depends on. Bytes are per GPU.
 
-    ``gpu_memory_bytes``: what nvidia-smi gives as total. ``max_num_seqs`` and ``max_num_batched_tokens``: None means vLLM's
-    default for this GPU. ``block_align_tokens``: smallest block of the attention kernel (16 on CUDA with FlashAttention, 128 on
-    a CPU). ``kv_cache_memory_bytes``: ``--kv-cache-memory-bytes``, which replaces the profiled amount. ``weights_bytes``: weights
-    per GPU when they are known better than from the headers, such as from an earlier boot. ``version``: of vLLM, as numbers.
+    ``gpu_memory_bytes``: what nvidia-smi gives as total. ``gpu_memory_utilization``: pass the version's own default, which was 0.9
+    and is 0.92 in 0.32 (0.24 already logs 0.9 among the non-default arguments). ``prefix_caching``: as it will be, asked for or
+    by default. ``max_num_seqs`` and ``max_num_batched_tokens``: None means vLLM's default for this GPU. ``block_align_tokens``:
+    smallest block of the attention kernel (16 on CUDA, 128 on a CPU). ``kv_cache_memory_bytes``: ``--kv-cache-memory-bytes``,
+    which replaces the profiled amount. ``weights_bytes``: weights per GPU when they are known better than from the headers, such
+    as from an earlier boot. ``version``: of vLLM, as numbers.
     """
 
     gpu_memory_bytes: int

@@ -47,7 +47,6 @@ class Weights:
     parts: tuple[Part, ...]
     tensors: int
     files: int
-    tied: bool = False
 
     def of(self, *groups: Group) -> int:
         """Bytes of these groups; of everything when none is named."""
@@ -74,14 +73,12 @@ def read_weights(grouped: Iterable[tuple[Tensor, Group]]) -> Weights:
     sums: dict[tuple[Group, Sharing], int] = {}
     files: set[str] = set()
     count = 0
-    has_head = False
     for tensor, group in grouped:
         key = (group, _sharing(tensor, group))
         sums[key] = sums.get(key, 0) + tensor.size_bytes
         files.add(tensor.file)
         count += 1
-        has_head = has_head or group == "head"
-    return Weights(tuple(Part(*key, size) for key, size in sorted(sums.items())), count, len(files), not has_head)
+    return Weights(tuple(Part(*key, size) for key, size in sorted(sums.items())), count, len(files))
 
 
 def _sharing(tensor: Tensor, group: Group) -> Sharing:

@@ -7,9 +7,13 @@ import json
 import click
 
 _SHELLS = ("bash", "zsh", "fish")
+EPILOG = """\b
+Exit codes:
+  0 the script is printed    2 no such shell
+"""
 
 
-@click.command("completion")
+@click.command("completion", epilog=EPILOG)
 @click.argument("shell", metavar="SHELL", type=click.Choice(_SHELLS))
 @click.option("--json", "as_json", is_flag=True, help="Print the script inside a JSON object.")
 def command(shell: str, as_json: bool) -> int:

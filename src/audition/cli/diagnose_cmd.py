@@ -43,12 +43,12 @@ def command(logs: tuple[str, ...], as_json: bool) -> int:
                 source = sys.stdin.buffer if name == "-" else stack.enter_context(open(name, "rb", buffering=0))
                 found[name] = diagnose_blocks(_blocks(source))
         except OSError as cause:
-            raise BadInput(
-                f"{name} cannot be read", seen=cause.strerror or str(cause), next_step="audition diagnose LOG"
-            ) from cause
+            seen = cause.strerror or str(cause)
+            hint = "give the path of a log, or - to read one from standard input: docker logs NAME 2>&1 | audition diagnose -"
+            raise BadInput(f"the log {name} cannot be read", tried=f"open {name}", seen=seen, next_step=hint) from cause
     if as_json:
         body = [{"log": name, "diagnoses": [asdict(d) for d in rows]} for name, rows in found.items()]
-        click.echo(json.dumps(body, ensure_ascii=False, indent=1))
+        click.echo(json.dumps(body, ensure_ascii=False, indent=1, allow_nan=False))
     else:
         click.echo("\n\n".join(_text(name, rows, several=len(found) > 1) for name, rows in found.items()))
     names = [d.name for rows in found.values() for d in rows]

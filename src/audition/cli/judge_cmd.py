@@ -6,8 +6,14 @@ from pathlib import Path
 
 import click
 
+EPILOG = """\b
+Exit codes:
+  0 GO    3 NO-GO    4 INCONCLUSIVE
+  2 no run folder, or records that cannot be read
+"""
 
-@click.command("judge")
+
+@click.command("judge", epilog=EPILOG)
 @click.argument("run", metavar="RUN")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def command(run: str, as_json: bool) -> int:

@@ -6,8 +6,15 @@ import json
 
 import click
 
+EPILOG = """\b
+Exit codes:
+  0 nothing was wrong, or production is back and verified
+  5 a live run holds the slot; it was left alone
+  7 production is NOT back (the commands to type are shown)
+"""
 
-@click.command("recover")
+
+@click.command("recover", epilog=EPILOG)
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON.")
 @click.option("--force-deadline", is_flag=True, help="End a live run whose restore deadline has passed (the timer does this).")
 @click.option("--quiet", is_flag=True, help="Say nothing but trouble.")

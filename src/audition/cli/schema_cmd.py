@@ -6,8 +6,13 @@ import json
 
 import click
 
+EPILOG = """\b
+Exit codes:
+  0 the schema is printed
+"""
 
-@click.command("schema")
+
+@click.command("schema", epilog=EPILOG)
 @click.option("--json", "as_json", is_flag=True, help="Accepted for uniformity: the schema is JSON anyway.")
 def command(as_json: bool) -> int:
     """Print the JSON schema of the spike file, for editors.

@@ -6,8 +6,15 @@ import json
 
 import click
 
+EPILOG = """\b
+Exit codes:
+  0 installed, shown, or not wanted; also where there is no systemd
+  5 refused: a run is unfinished, or systemd refused
+  130 no answer to the question; nothing was installed
+"""
 
-@click.command("setup")
+
+@click.command("setup", epilog=EPILOG)
 @click.option("--yes", is_flag=True, help="Install without asking; the units are shown all the same.")
 @click.option("--json", "as_json", is_flag=True, help="Print the units as JSON and install nothing.")
 def command(yes: bool, as_json: bool) -> int:

@@ -6,8 +6,13 @@ import json
 
 import click
 
+EPILOG = """\b
+Exit codes:
+  0 the status is shown, whatever it says
+"""
 
-@click.command("status")
+
+@click.command("status", epilog=EPILOG)
 @click.option("--json", "as_json", is_flag=True, help="Print the status as JSON.")
 def command(as_json: bool) -> int:
     """Say what runs, who holds the slot, since when, until when, and what to type. Touches nothing."""

@@ -31,7 +31,7 @@ _PATTERNS = [
     (re.compile(r"\bgithub_pat_[A-Za-z0-9_]{16,}+"), MASK),
     (re.compile(r"\bAKIA[0-9A-Z]{16}\b"), MASK),
     (re.compile(r"(?i)\b(bearer|basic) ++(?=[^\s\d]*+\d)[A-Za-z0-9._~+/=-]{8,}+"), rf"\1 {MASK}"),
-    (re.compile(r"(://[^\s/:@]++):[^\s/@]++@"), rf"\1:{MASK}@"),
+    (re.compile(r"(://[^\s/:@]++):[^\s/@\"<>]++@"), rf"\1:{MASK}@"),
 ]
 _DOTTED = re.compile(r"(?<![\w-])[\w-]++(?:\.[\w-]++){2,}+")
 _TOKEN_HEAD = re.compile(r"\beyJ(?=[\w-]{8})")
@@ -41,8 +41,16 @@ _NAMED_VALUE = re.compile(
     r"(?P<sep>\\?[\"']?\s*(?:[:=]|(?<=key)\s)\s*\\?[\"']?)(?P<value>[^\s\"'\\,;&}\])\[{]++)",
     re.IGNORECASE,
 )
+_OPTION_VALUE = re.compile(
+    r"(?P<name>[-_](?:key|token|secret|password|passwd))(?P<sep>\\?[\"']?[ \t]*+(?:,|\n[ \t]*+-)\s{0,80}\\?[\"']?)"
+    r"(?P<value>[^\s\"'\\,;&}\])\[{-][^\s\"'\\,;&}\])\[{]*+)",
+    re.IGNORECASE,
+)
+"""An option and its value as two items of a JSON, Python or YAML list."""
+_LONGEST_OPTION = 64
+_WORD_END = re.compile(r"(?<![\w-])[\w-]++$")
 _NUMBER = re.compile(r"-?\d{1,6}(?:\.\d+)?|\$\{.*")
-_NOT_SECRET = {"none", "null", "true", "false", '""', "''", "absent", "empty", MASK.lower()}
+_NOT_SECRET = {"none", "null", "true", "false", '""', "''", "absent", "empty", "-", MASK.lower()}
 
 
 def mask(text: str, secrets: Iterable[str] = ()) -> str:
@@ -63,7 +71,7 @@ def _once(text: str, forms: list[str]) -> str:
         text = pattern.sub(into, text)
     if "eyJ" in text:
         text = _DOTTED.sub(_mask_tokens, text)
-    return _NAMED_VALUE.sub(_mask_named, text)
+    return _NAMED_VALUE.sub(_mask_named, _OPTION_VALUE.sub(_mask_option, text))
 
 
 def _mask_tokens(match: re.Match[str]) -> str:
@@ -79,6 +87,13 @@ def _mask_tokens(match: re.Match[str]) -> str:
             out.append(parts[at])
             at += 1
     return ".".join(out)
+
+
+def _mask_option(match: re.Match[str]) -> str:
+    """Only behind an option: the word that ends here begins with a dash. How far is looked back is limited."""
+    start = match.end("name")
+    word = _WORD_END.search(match.string[max(0, start - _LONGEST_OPTION) : start])
+    return _mask_named(match) if word and word[0].startswith("-") else match[0]
 
 
 def _mask_named(match: re.Match[str]) -> str:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from audition.engines.base import Engine, Finding
 from audition.errors import AuditionError, InternalError, Refused
 from audition.faults.signature import shipped_signatures
-from audition.report.mask import MASK
+from audition.report.mask import MASK, mask
 from audition.run.reporter import Reporter
 from audition.run.surroundings import Identity
 from audition.spike.document import read_document
@@ -205,7 +205,4 @@ def public_spike(spike: Spike, secrets: list[str]) -> str:
         for name in variables:
             if name in spike.secrets or SECRET_NAME.search(name):
                 variables[name] = MASK
-    text = json.dumps(data, indent=1, ensure_ascii=False)
-    for secret in secrets:
-        text = text.replace(json.dumps(secret, ensure_ascii=False)[1:-1], MASK)
-    return text + "\n"
+    return mask(json.dumps(data, indent=1, ensure_ascii=False), secrets) + "\n"

@@ -36,6 +36,7 @@ MOST_WAITING = 2000  # events; more are dropped, with a count
 LONGEST_TEXT = 65536  # characters of one text
 FLUSH_S = 2.0
 CLOSE_S = 4.0
+IDLE_S = 1.0
 _NO_ROOM_S = 0.05
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
@@ -48,6 +49,9 @@ class Writer(Protocol):
 
     def write(self, at: float, event: Event, dropped: int) -> None:
         """Show an event that happened ``at`` seconds after the start, before which so many were dropped."""
+
+    def idle(self) -> None:
+        """Nothing was told for a while."""
 
     def close(self) -> None:
         """Nothing more will come."""
@@ -194,7 +198,11 @@ class _Outlet:
                 continue
 
     def _one(self) -> None:
-        item = self._items.get()
+        try:
+            item = self._items.get(timeout=IDLE_S)
+        except queue.Empty:
+            self._writer.idle()
+            return
         if isinstance(item, type):
             self._announced.discard(item)
             newest = self._latest.pop(item, None)
@@ -230,6 +238,9 @@ class LinesWriter:
         line = plain(event)
         if line is not None:
             self._write(self._shown(at, line.text, dropped))
+
+    def idle(self) -> None:
+        """Nothing to do."""
 
     def close(self) -> None:
         """Nothing is held."""
@@ -274,6 +285,9 @@ class JsonWriter:
                 self._descriptor, _line({"event": "dropped", "at": round(at, 3), "rehearsal": self._rehearsal, "count": dropped})
             )
         write_all(self._descriptor, encoded(self._reporter, at, event, rehearsal=self._rehearsal))
+
+    def idle(self) -> None:
+        """Nothing to do."""
 
     def close(self) -> None:
         """The descriptor is its opener's."""

@@ -115,7 +115,7 @@ def _cells(figures: Figures | None, marks: Marks) -> tuple[str, str, str]:
 def running_rows(state: ScreenState, now: LegProgressed, width: int, marks: Marks) -> list[Text]:
     """The running workload's requests as a bar, and its tokens a second as a curve."""
     length = max(5, width - 45)
-    row = Text(f"{'requests':12}", "dim")
+    row = Text.assemble((f"{'requests':12}", "dim"))
     if now.planned:
         full = round(length * min(1.0, now.done / now.planned))
         row.append(marks.bar * full, "cyan").append(marks.rest * (length - full), "grey37")

@@ -46,8 +46,14 @@ class ScreenWriter:
         elif self._lines.wants(event):
             self._lines.write(at, event, dropped)
 
+    def idle(self) -> None:
+        """See whether the screen is still there."""
+        if not self._over and self._child is not None and self._child.poll() is not None:
+            self._fall_back()
+
     def close(self) -> None:
         """Let the screen draw its last frame and end."""
+        self.idle()
         if self._over or self._child is None:
             return
         try:

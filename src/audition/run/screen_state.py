@@ -32,6 +32,7 @@ from audition.run.events import (
 from audition.units import NoData, format_duration
 
 LAST_WARNINGS = 3
+SHORTEST_RATE_S = 0.5  # a rate over less says nothing
 LAST_RATES = 200  # points of the curve, one a second at most
 _KEPT_STATES = ("stopped", "being restored", "back and verified", "not back")
 _NOT_PLANNED = NoData("no plan is known yet")
@@ -183,9 +184,12 @@ class ScreenState:
             self._tokens = (0.0, 0.0)
         before_at, before = self._tokens
         if not isinstance(event.tokens, NoData):
-            if not isinstance(before, NoData) and event.elapsed_s > before_at:
-                self.rates.append(max(0.0, (event.tokens - before) / (event.elapsed_s - before_at)))
-            self._tokens = (event.elapsed_s, event.tokens)
+            passed = event.elapsed_s - before_at
+            if isinstance(before, NoData):
+                self._tokens = (event.elapsed_s, event.tokens)
+            elif passed >= SHORTEST_RATE_S:
+                self.rates.append(max(0.0, (event.tokens - before) / passed))
+                self._tokens = (event.elapsed_s, event.tokens)
         self.progress, self.progress_at = event, at
 
     def _measured(self, event: WorkloadMeasured) -> None:

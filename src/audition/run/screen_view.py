@@ -49,7 +49,7 @@ def rows(state: ScreenState, view: View) -> list[Text]:
         (0, [_head(state, view)]),
         (5, _spaced(_strip(state, view))),
         (1, _spaced([_production(state, view)])),
-        (4, [_time_left(state, view)] if state.guarded else []),
+        (4, [_time_left(state, view)] if state.guarded and state.production != "being restored" and state.restored is None else []),
         (2, _spaced(_middle(state, view))),
         (6, _boot(state, view)),
         (3, _warnings(state, view)),
@@ -67,9 +67,10 @@ def _chosen(blocks: list[tuple[int, list[Text]]], height: int) -> list[Text]:
     kept = [(rank, block) for rank, block in blocks if block]
     if sum(len(block) for _, block in kept) > height:
         kept = [(rank, [row for row in block if row.plain]) for rank, block in kept]
-    while len(kept) > 1 and sum(len(block) for _, block in kept) > height:
-        worst = max(rank for rank, _ in kept)
-        kept = [(rank, block) for rank, block in kept if rank != worst]
+    while (excess := sum(len(block) for _, block in kept) - height) > 0 and len(kept) > 1:
+        worst = max(range(len(kept)), key=lambda place: kept[place][0])
+        rank, block = kept[worst]
+        kept[worst : worst + 1] = [(rank, block[:-excess])] if len(block) > excess else []
     return [row for _, block in kept for row in block][: max(1, height)]
 
 
@@ -152,7 +153,7 @@ def leg_style(state: ScreenState, leg: LegState) -> str:
 
 
 def _production(state: ScreenState, view: View) -> Text:
-    row = Text("production ", "dim")
+    row = Text.assemble(("production ", "dim"))
     if state.plan is None or state.production is None:
         return row.append("untouched", "green")
     word = state.production.upper()
@@ -166,9 +167,7 @@ def _production(state: ScreenState, view: View) -> Text:
 
 def _time_left(state: ScreenState, view: View) -> Text:
     """How long until restoring must begin."""
-    row = Text("restoring  ", "dim")
-    if state.restored is not None or state.production == "being restored":
-        return row.append("under way" if state.restored is None else "over", "dim")
+    row = Text.assemble(("restoring  ", "dim"))
     if isinstance(state.restore_by, NoData):
         return row.append(f"no fixed time: {state.restore_by.reason}" if view.width >= 50 else "no fixed time", "dim")
     left = state.restore_by - view.unix

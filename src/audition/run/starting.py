@@ -24,6 +24,7 @@ from audition.load.workload import check_inputs
 from audition.report.mask import mask
 from audition.report.writer import write_records
 from audition.run import preparing
+from audition.run.checking import check_again
 from audition.run.conductor import Conductor, OnPoint, RunEnd, no_point
 from audition.run.events import SignalHeard, VerdictReached, run_planned
 from audition.run.folder import RunFolder, write_atomically
@@ -139,12 +140,13 @@ def _prepare(
     sidecars = preparing.find_interfering(spike, engines)
     for text in sidecars.said:
         reporter.say(text)
+    warnings += check_again(loaded, engines, identity.root, rehearsal=options.rehearsal, reporter=reporter)
     records = resolve(options.records_base or loaded.folder, spike.records.folder)
     name = f"{spike.name}_rehearsal" if options.rehearsal else spike.name
     folder = made.folder = RunFolder.create(records, name, identity.date)
     reporter.say(f"records: {folder.path}")
     record = RunRecord(
-        identity.run_id, spike.name, spike.question, options.rehearsal, options.fault, __version__, time.time(),
+        identity.run_id, spike.name, mask(spike.question, secrets), options.rehearsal, options.fault, __version__, time.time(),
         [leg.arm for leg in spike.planned_legs()],
     )  # fmt: skip
     folder.write_run(record)
