@@ -12,7 +12,7 @@ from audition.check.checking import Scope, check
 from audition.check.finding import Report, Row
 from audition.check.look_arms import Given
 from audition.errors import BadInput
-from audition.report.mask import mask
+from audition.report.mask import MASK, MIN_LENGTH, mask
 from audition.run import preparing
 from audition.spike.parse import LoadedSpike
 from audition.spike.problems import nearest
@@ -56,6 +56,11 @@ def masked(report: Report, secrets: Sequence[str]) -> Report:
     def hide(text: str) -> str:
         return "\n".join(mask(line, secrets) for line in text.split("\n"))
 
+    def hide_values(text: str) -> str:  # in text to paste, names of variables must stay as they are
+        for secret in sorted(secrets, key=len, reverse=True):
+            text = text.replace(secret, MASK) if len(secret) >= MIN_LENGTH else text
+        return text
+
     contrast = report.contrast
     if contrast is not None:
         rows = tuple(Row(row.what, hide(row.arm), hide(row.reference_arm)) for row in contrast.rows)
@@ -64,7 +69,7 @@ def masked(report: Report, secrets: Sequence[str]) -> Report:
         report,
         findings=tuple(replace(found, text=hide(found.text), hint=hide(found.hint)) for found in report.findings),
         contrast=contrast,
-        control=tuple(replace(paste, text=hide(paste.text)) for paste in report.control),
+        control=tuple(replace(paste, text=hide_values(paste.text)) for paste in report.control),
     )
 
 

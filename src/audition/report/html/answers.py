@@ -64,7 +64,9 @@ def _evidence(probe: ProbeRecord) -> list[PageBlock]:
 
 
 def _entry(entry: dict[str, Any]) -> str:
-    return "\n".join(f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}" for key, value in entry.items())
+    return "\n".join(
+        f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}" for key, value in entry.items()
+    )
 
 
 def _cut(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Charts of the engine: acceptance, KV cache, readings over time, GPUs, boots, and the run's course. Pure; figures are the judge's."""
+"""Charts of the engine: acceptance, KV cache, readings over time, GPUs, boots, the run's course. Pure; figures are the judge's."""
 
 from __future__ import annotations
 
@@ -23,10 +23,16 @@ def positions_chart(result: Result, spike: Spike) -> PageBlock:
     users = {w.name: w.users for w in spike.workloads}
     names = [n for n in sorted(workloads_of(result), key=lambda n: users.get(n, 0)) if any(n in x.acceptance for x in result.legs)]
     if not names:
-        return Missing("Acceptance by draft position", "no leg has counters of accepted drafts; without speculative decoding there are none")
-    panels, rows, said = [], [], []
+        return Missing(
+            "Acceptance by draft position", "no leg has counters of accepted drafts; without speculative decoding there are none"
+        )
+    panels: list[dict[str, Any]] = []
+    rows: list[list[str]] = []
+    said: list[str] = []
     for name in names:
-        curves = [{"leg": x.index, "arm": x.arm, "rates": x.acceptance[name]} for x in result.legs if name in x.acceptance]
+        curves: list[dict[str, Any]] = [
+            {"leg": x.index, "arm": x.arm, "rates": x.acceptance[name]} for x in result.legs if name in x.acceptance
+        ]
         load = "1 user, alone" if users.get(name, 1) == 1 else f"{users[name]} users at once"
         for curve in curves:
             rates = ", ".join(f"{100 * r:.1f} %" for r in curve["rates"])
@@ -47,7 +53,8 @@ def positions_chart(result: Result, spike: Spike) -> PageBlock:
 
 def leg_bars(result: Result, figures: Sequence[tuple[str, str, str]], caption: str, what: str) -> PageBlock:
     """Bars of figures that a leg has once. ``figures``: (metric, title, unit)."""
-    panels, rows = [], []
+    panels: list[dict[str, Any]] = []
+    rows: list[list[str]] = []
     reason = "no leg has it"
     for metric, title, unit in figures:
         found = [(leg, leg.figure("", metric)) for leg in result.legs]
@@ -58,7 +65,7 @@ def leg_bars(result: Result, figures: Sequence[tuple[str, str, str]], caption: s
             reason = missing[0] if missing else reason
             continue
         panels.append(_panel(title, unit, bars))
-        values = {bar["name"]: bar["text"] for bar in bars}
+        values = {str(bar["name"]): str(bar["text"]) for bar in bars}
         rows.append([f"{title} ({unit})", *(values.get(leg_name(leg), "-") for leg in result.legs)])
     if not panels:
         return Missing(what, reason)
@@ -76,13 +83,14 @@ def _bars_chart(result: Result, panels: list[dict[str, Any]], caption: str, tabl
 
 
 def readings_chart(result: Result, folder: Folder, workload: str) -> PageBlock | None:
-    """Generated tokens a second and KV cache use over one workload, as the engine's ``/metrics`` said; None when it was too short."""
-    found = [(leg, d.readings) for leg in result.legs if (d := folder.of(leg.index, workload)) and len(d.readings) >= _ENOUGH_READINGS]
-    if not found:
+    """Generated tokens a second and KV cache use over one workload, as ``/metrics`` said; None when it was too short."""
+    found = [(leg, d.readings) for leg in result.legs if (d := folder.of(leg.index, workload)) and len(d.readings) > 1]
+    if max((len(readings) for _, readings in found), default=0) < _ENOUGH_READINGS:
         return None
-    panels, rows = [], []
+    panels: list[dict[str, Any]] = []
+    rows: list[list[str]] = []
     for key, title, unit, factor in (("tok_s", "Generated tokens", "tok/s", 1.0), ("kv_usage", "KV cache in use", "%", 100.0)):
-        curves = []
+        curves: list[dict[str, Any]] = []
         for leg, readings in found:
             at = [(r.at, getattr(r, key)) for r in readings]
             points = [[t, v * factor] for t, v in at if v is not None]
@@ -137,10 +145,11 @@ def gpu_chart(result: Result, gpus: Sequence[int]) -> PageBlock:
     found = [(leg, gpu) for leg in result.legs for gpu in _gpus(leg) if not gpus or gpu.get("index") in gpus]
     if not found:
         return Missing("GPU memory, power and energy", gpu_reason(result))
-    panels, rows = [], []
+    panels: list[dict[str, Any]] = []
+    rows: list[list[str]] = []
     for key, title, unit in _GPU_ROWS:
         factor = 100.0 if unit == "%" else 1.0
-        bars = []
+        bars: list[dict[str, Any]] = []
         for leg, gpu in found:
             value = gpu.get(key)
             if isinstance(value, int | float) and not isinstance(value, bool):
@@ -151,7 +160,9 @@ def gpu_chart(result: Result, gpus: Sequence[int]) -> PageBlock:
             panels.append(_panel(title, unit, bars))
     if not panels:
         return Missing("GPU memory, power and energy", "the cards told none of them")
-    return _bars_chart(result, panels, "GPU memory, power and energy, leg by leg", Table(["figure", "unit", "leg and GPU", "value"], rows))
+    return _bars_chart(
+        result, panels, "GPU memory, power and energy, leg by leg", Table(["figure", "unit", "leg and GPU", "value"], rows)
+    )
 
 
 def _seconds(leg: LegResult, marker: str) -> float | None:
@@ -183,7 +194,15 @@ def boots_chart(result: Result) -> PageBlock:
             parts = [("boot", boot.seconds)]
         segments = [{"name": name, "seconds": v} for name, v in parts if v]
         clean = "booted" if boot.clean else boot.failure or "failed"
-        bars.append({"name": leg_name(leg), "arm": leg.arm, "total": boot.seconds, "text": f"{number(boot.seconds)} s", "segments": segments})
+        bars.append(
+            {
+                "name": leg_name(leg),
+                "arm": leg.arm,
+                "total": boot.seconds,
+                "text": f"{number(boot.seconds)} s",
+                "segments": segments,
+            }
+        )
         cells = [number(v) if v is not None else "-" for v in (boot.seconds, load, init, graphs)]
         rows.append([leg_name(leg), clean, *cells])
     header = ["leg", "boot", "whole (s)", "load weights (s)", "init engine (s)", "of which graph capture (s)"]
@@ -201,7 +220,7 @@ def course_chart(result: Result, folder: Folder) -> PageBlock:
     zero = result.started_at
     spans: list[dict[str, Any]] = []
 
-    def add(row: str, arm: str, kind: str, name: str, begin: float, end: float) -> None:
+    def add(row: str, arm: str, kind: str, name: str, *, begin: float, end: float) -> None:
         spans.append({"row": row, "arm": arm, "kind": kind, "name": name, "begin": begin - zero, "end": end - zero})
 
     for leg in result.legs:
@@ -209,26 +228,29 @@ def course_chart(result: Result, folder: Folder) -> PageBlock:
             continue
         name = leg_name(leg)
         if leg.boot is not None and leg.boot.seconds:
-            add(name, leg.arm, "boot", "boot", leg.started_at - leg.boot.seconds, leg.started_at)
-        add(name, leg.arm, "leg", "probes, warm-up and records", leg.started_at, leg.ended_at)
+            add(name, leg.arm, "boot", "boot", begin=leg.started_at - leg.boot.seconds, end=leg.started_at)
+        add(name, leg.arm, "leg", "probes, warm-up and records", begin=leg.started_at, end=leg.ended_at)
         for (index, workload), drawn in folder.drawn.items():
             if index == leg.index and not isinstance(drawn.record, NoData):
                 at = drawn.record.started_at
-                add(name, leg.arm, "workload", workload, at, at + drawn.record.wall_s)
+                add(name, leg.arm, "workload", workload, begin=at, end=at + drawn.record.wall_s)
     restore = folder.restore
     if not isinstance(restore, NoData):
         began, ended = restore.get("began"), restore.get("ended")
         if isinstance(began, int | float) and isinstance(ended, int | float):
-            add("restore", result.production, "restore", "bring production back", began, ended)
+            add("restore", result.production, "restore", "bring production back", begin=began, end=ended)
     if not spans:
         return Missing("Course of the run", "no leg was reached")
     spans.sort(key=lambda s: (s["begin"], s["kind"] != "leg"))
     rows = [[s["row"], s["name"], f"{s['begin']:.1f}", f"{s['end'] - s['begin']:.1f}"] for s in spans]
     names = [*(leg_name(leg) for leg in result.legs), *(["restore"] if any(s["kind"] == "restore" for s in spans) else [])]
+    said = [
+        f"{s['row']} {s['name']} from {s['begin']:.0f} s for {s['end'] - s['begin']:.0f} s"
+        for s in spans
+        if s["kind"] != "workload"
+    ]
     return Chart(
-        "course", "The run at a glance: what occupied the GPUs, and when",
-        f"Course of the run: {len([n for n in names if n != 'restore'])} planned legs; "
-        + "; ".join(f"{s['row']} {s['name']} from {s['begin']:.0f} s for {s['end'] - s['begin']:.0f} s" for s in spans if s["kind"] != "workload"),
+        "course", "The run at a glance: what occupied the GPUs, and when", f"Course of the run: {'; '.join(said)}",
         {"spans": spans, "rows": names, "legs": legs_json(result), "arms": arms_of(result)},
         Table(["where", "what", "began (s since the run's start)", "took (s)"], rows),
     )  # fmt: skip

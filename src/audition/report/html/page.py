@@ -79,16 +79,14 @@ def _header(result: Result, ink: Ink) -> str:
 def _rehearsal_banner(fault: str | None, ink: Ink) -> str:
     more = f" Fault on demand: {fault}." if fault else ""
     words = REHEARSAL.partition(": ")[2]
-    return (
-        f'<div class="rehearsal" role="note"><strong>REHEARSAL, simulated figures.</strong> {ink.text(words[0].upper() + words[1:] + more)}'
-        "</div>"
-    )
+    said = ink.text(words[0].upper() + words[1:] + more)
+    return f'<div class="rehearsal" role="note"><strong>REHEARSAL, simulated figures.</strong> {said}</div>'
 
 
 def _why(result: Result, ink: Ink) -> str:
     body = render([Bullets(result.reasons)] if result.reasons else [Paragraph("No reason was recorded.")], ink)
     if result.settle:
-        body += '<h3>What would settle it</h3>' + render([Bullets(result.settle)], ink)
+        body += "<h3>What would settle it</h3>" + render([Bullets(result.settle)], ink)
     return f'<section id="why" class="why" aria-labelledby="why-title"><h2 id="why-title">Why</h2>{body}</section>'
 
 
@@ -132,16 +130,23 @@ def _page(title: str, header: str, why: str, parts: Sequence[Section], ink: Ink,
 <header>{header}</header>
 <nav aria-label="Parts of the report"><ol>{links}</ol></nav>
 <main id="main" tabindex="-1">
-<noscript><p class="missing">Charts are drawn by JavaScript, which is off. Below each chart stands the same data as a table.</p></noscript>
+{_NO_SCRIPT}
 {why}
 {body}
 </main>
-<footer><p>Made by audition from the records beside this file. Charts: Observable Plot and D3, both under the ISC licence.</p></footer>
+<footer>{_FOOTER}</footer>
 <script type="application/json" id="charts">{ink.json()}</script>
 {run}</body>
 </html>
 """
 
 
-_REHEARSAL_PAPER = """@page { @top-center { content: "REHEARSAL, simulated figures: no figure was measured on a real server"; font: 700 9pt sans-serif; color: #8a1c00; } }
+_REHEARSAL_PAPER = """@page { @top-center {
+  content: "REHEARSAL, simulated figures: no figure was measured on a real server"; font: 700 9pt sans-serif; color: #8a1c00;
+} }
 """
+_NO_SCRIPT = (
+    '<p class="missing no-script">Charts are drawn by JavaScript, which is off. '
+    "Below the name of each chart stands the same data as a table.</p>"
+)
+_FOOTER = "<p>Made by audition from the records beside this file. Charts: Observable Plot and D3, both under the ISC licence.</p>"

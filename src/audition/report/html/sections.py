@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from audition.judge.gates import GateResult
 from audition.judge.result import LegResult, Result
 from audition.report.documents import Bullets, Paragraph, Table
@@ -9,33 +11,51 @@ from audition.report.html import answers, engine, speed, surroundings
 from audition.report.html.blocks import Card, Details, Grid, Missing, PageBlock, Section
 from audition.report.html.data import Folder
 from audition.report.progress import progress_lines
-from audition.report.words import contrast_lines, figures_table, gate_value, legs_table, limit, noise_lines, separation_table, workloads_of
+from audition.report.words import (
+    contrast_lines,
+    figures_table,
+    gate_value,
+    legs_table,
+    limit,
+    noise_lines,
+    number,
+    percent,
+    separation_table,
+    workloads_of,
+)
 from audition.spike.model import Spike
 from audition.units import NoData
 
-_STATS = ("mean", "p50", "p90", "p95", "p99")
-
 
 def sections(result: Result, spike: Spike, folder: Folder) -> list[Section]:
-    """All parts of the report, in order. A part without anything to say says so."""
-    return [
-        Section("criteria", "Criteria", _criteria(result)),
-        Section("course", "Course of the run", _course(result, spike, folder)),
-        Section("ratios", "Candidate beside production", _ratios(result, spike)),
-        Section("workloads", "Workloads", _workloads(result, spike, folder)),
-        Section("users", "Throughput against users", [speed.users_chart(result, spike)]),
-        Section("acceptance", "Acceptance of drafts", _acceptance(result, spike)),
-        Section("kv", "KV cache and prefix cache", _kv(result)),
-        Section("gpus", "GPU memory, power and energy", [engine.gpu_chart(result, spike.gpus)]),
-        Section("boots", "Boots", [engine.boots_chart(result), *answers.failed_boots(result)]),
-        Section("difference", "What the arms differ in", _difference(result)),
-        Section("probes", "Probes", answers.probes(result, spike)),
-        Section("hypotheses", "Hypotheses", _hypotheses(result)),
-        Section("caveats", "Caveats", _caveats(result)),
-        Section("restore", "How production came back", surroundings.restore(result, folder)),
-        Section("environment", "Environment", surroundings.environment(result, spike)),
-        Section("reproduce", "How to reproduce", surroundings.reproduce(result, folder)),
+    """All parts of the report, in order. A part without anything to say says so; one whose records have an unexpected form says
+    that, and the others stand."""
+    parts: list[tuple[str, str, Callable[[], list[PageBlock]]]] = [
+        ("criteria", "Criteria", lambda: _criteria(result)),
+        ("course", "Course of the run", lambda: _course(result, spike, folder)),
+        ("ratios", "Candidate beside production", lambda: _ratios(result, spike)),
+        ("workloads", "Workloads", lambda: _workloads(result, spike, folder)),
+        ("users", "Throughput against users", lambda: [speed.users_chart(result, spike)]),
+        ("acceptance", "Acceptance of drafts", lambda: _acceptance(result, spike)),
+        ("kv", "KV cache and prefix cache", lambda: _kv(result)),
+        ("gpus", "GPU memory, power and energy", lambda: [engine.gpu_chart(result, spike.gpus)]),
+        ("boots", "Boots", lambda: [engine.boots_chart(result), *answers.failed_boots(result)]),
+        ("difference", "What the arms differ in", lambda: _difference(result)),
+        ("probes", "Probes", lambda: answers.probes(result, spike)),
+        ("hypotheses", "Hypotheses", lambda: _hypotheses(result)),
+        ("caveats", "Caveats", lambda: _caveats(result)),
+        ("restore", "How production came back", lambda: surroundings.restore(result, folder)),
+        ("environment", "Environment", lambda: surroundings.environment(result, spike)),
+        ("reproduce", "How to reproduce", lambda: surroundings.reproduce(result, folder)),
     ]
+    return [Section(name, title, _made(title, make)) for name, title, make in parts]
+
+
+def _made(title: str, make: Callable[[], list[PageBlock]]) -> list[PageBlock]:
+    try:
+        return make()
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError, ArithmeticError) as error:
+        return [Missing(title, f"The records that it is made from have an unexpected form ({type(error).__name__}: {error}).")]
 
 
 def _criteria(result: Result) -> list[PageBlock]:
@@ -55,8 +75,14 @@ def _criteria(result: Result) -> list[PageBlock]:
     if not rows:
         return [Paragraph("The spike file has no criteria.")]
     table = Table(["criterion", "outcome", "limit", "value [95 % interval]", "legs", "samples"], rows)
-    grid = Grid("Criteria, written before the run", table, badges=frozenset({1}), depths=depths, wide=frozenset({3}), show_caption=False)
-    return [Paragraph("Written before the run. A criterion whose interval holds its limit is unknown."), grid, Details("How each value was made", [_basis(result)])]
+    grid = Grid(
+        "Criteria, written before the run", table, badges=frozenset({1}), depths=depths, wide=frozenset({3}), show_caption=False
+    )
+    return [
+        Paragraph("Written before the run. A criterion whose interval holds its limit is unknown."),
+        grid,
+        Details("How each value was made", [_basis(result)]),
+    ]
 
 
 def _basis(result: Result) -> Grid:
@@ -69,7 +95,9 @@ def _basis(result: Result) -> Grid:
 
     for gate in result.gates:
         add(gate)
-    return Grid("Rules and methods of the criteria", Table(["criterion", "rule", "method", "finding"], rows), wide=frozenset({1, 2, 3}))
+    return Grid(
+        "Rules and methods of the criteria", Table(["criterion", "rule", "method", "finding"], rows), wide=frozenset({1, 2, 3})
+    )
 
 
 def _course(result: Result, spike: Spike, folder: Folder) -> list[PageBlock]:
@@ -108,14 +136,36 @@ def _state(leg: LegResult, workload: str, folder: Folder) -> str:
 def _ratios(result: Result, spike: Spike) -> list[PageBlock]:
     keys = [(w, "output_tok_s", "") for w in workloads_of(result)]
     keys += [(w, "decode_tok_s", "p50") for w in workloads_of(result)]
-    blocks: list[PageBlock] = [speed.ratios_chart(result, spike, keys, "Speed in every workload: paired ratio with 95 % interval", by_workload=True)]
-    noise = noise_lines(result)
-    if noise:
-        blocks.append(Card("Noise, and what could have been found", [Bullets(noise)]))
+    blocks: list[PageBlock] = [
+        speed.ratios_chart(result, spike, keys, "Speed in every workload: paired ratio with 95 % interval", by_workload=True)
+    ]
+    blocks += _noise(result)
     table = separation_table(result)
     if table is not None:
         blocks.append(Grid("Effects that the control arms separate", table, head=0))
     return blocks
+
+
+def _noise(result: Result) -> list[PageBlock]:
+    """How far legs of one arm differ in throughput, and how large a true difference would have been found."""
+    arms = speed.arms_of(result)
+    rows = []
+    for workload in workloads_of(result):
+        spreads = {n.arm: percent(n.spread) for n in result.noise if (n.workload, n.metric) == (workload, "output_tok_s")}
+        c = speed.comparison_of(result, workload, "output_tok_s", "")
+        least = percent(c.detectable_ratio - 1) if c is not None and c.detectable_ratio is not None else "-"
+        if spreads:
+            rows.append([workload, *(spreads.get(arm, "-") for arm in arms), least])
+    if not rows:
+        return []
+    header = ["workload", *(f"legs of {arm} differ by" for arm in arms), "would have been found (power 80 %) from"]
+    return [
+        Grid(
+            "Noise of the throughput between legs of one arm, and the least true difference that would have been found",
+            Table(header, rows),
+        ),
+        Details("The same in words, with boots", [Bullets(noise_lines(result))]),
+    ]
 
 
 def _workloads(result: Result, spike: Spike, folder: Folder) -> list[PageBlock]:
@@ -150,7 +200,7 @@ def _all_figures(result: Result, workload: str) -> PageBlock:
     rows = []
     for metric, stat, unit in keys:
         found = [leg.figure(workload, metric, stat) for leg in result.legs]
-        cells = ["-" if f is None else speed.number(f.value) if f.value is not None else "no data" for f in found]
+        cells = ["-" if f is None else number(f.value) if f.value is not None else "no data" for f in found]
         if any(cell not in ("-", "no data") for cell in cells):
             rows.append([f"{metric} {stat}".strip(), unit, *cells])
     header = ["figure", "unit", *(speed.leg_name(leg) for leg in result.legs)]
@@ -183,7 +233,11 @@ def _kv(result: Result) -> list[PageBlock]:
     blocks: list[PageBlock] = [engine.leg_bars(result, figures, "KV cache, as the engine states it at boot", "KV capacity")]
     rows = _by_workload(result, ("prefix_hit_rate",))
     if rows:
-        blocks.append(Grid("Prefix cache hits, share of queried tokens", Table(["figure", *(speed.leg_name(leg) for leg in result.legs)], rows)))
+        blocks.append(
+            Grid(
+                "Prefix cache hits, share of queried tokens", Table(["figure", *(speed.leg_name(leg) for leg in result.legs)], rows)
+            )
+        )
     missing = [f for leg in result.legs for f in leg.figures if f.metric == "prefix_hit_rate" and f.value is None and f.missing]
     if missing:
         reasons = dict.fromkeys(f.missing for f in missing)
@@ -202,7 +256,7 @@ def _by_workload(result: Result, metrics: tuple[str, ...]) -> list[list[str]]:
             found = [leg.figure(workload, metric) for leg in result.legs]
             if any(f is not None and f.value is not None for f in found):
                 unit, factor = speed.shown(metric)
-                cells = ["-" if f is None or f.value is None else speed.number(f.value * factor) for f in found]
+                cells = ["-" if f is None or f.value is None else number(f.value * factor) for f in found]
                 rows.append([f"{workload}: {speed.NAMES[metric].lower()} ({unit})", *cells])
     return rows
 
@@ -224,12 +278,15 @@ def _hypotheses(result: Result) -> list[PageBlock]:
     if not result.hypotheses:
         return [Paragraph("The spike file names none.")]
     table = Table(
-        ["hypothesis", "outcome", "claim", "evidence", "so"], [[h.name, h.outcome, h.claim, h.why, h.text or "-"] for h in result.hypotheses]
+        ["hypothesis", "outcome", "claim", "evidence", "so"],
+        [[h.name, h.outcome, h.claim, h.why, h.text or "-"] for h in result.hypotheses],
     )
     blocks: list[PageBlock] = [Grid("Hypotheses", table, badges=frozenset({1}), wide=frozenset({2, 3, 4}), show_caption=False)]
     for h in result.hypotheses:
         if h.excerpt:
-            blocks.append(Details(f"{h.name}: the lines of the log", [answers.log_excerpt(h.excerpt)], opened=h.outcome == "refuted"))
+            blocks.append(
+                Details(f"{h.name}: the lines of the log", [answers.log_excerpt(h.excerpt)], opened=h.outcome == "refuted")
+            )
     return blocks
 
 
@@ -238,5 +295,11 @@ def _caveats(result: Result) -> list[PageBlock]:
         return [Paragraph("None were noted.")]
     ordered = sorted(result.caveats, key=lambda c: c.effect != "void")
     rows = [[c.where, c.effect, c.text, c.code] for c in ordered]
-    grid = Grid("Caveats", Table(["where", "effect", "what was seen", "code"], rows), badges=frozenset({1}), wide=frozenset({0, 2}), show_caption=False)
+    grid = Grid(
+        "Caveats",
+        Table(["where", "effect", "what was seen", "code"], rows),
+        badges=frozenset({1}),
+        wide=frozenset({0, 2}),
+        show_caption=False,
+    )
     return [Paragraph("void: the data never decide. note: told beside the result, changes nothing."), grid]

@@ -1,4 +1,4 @@
-"""Charts of speed: figures leg by leg, paired ratios, latency distributions, throughput against users. Pure; figures are the judge's."""
+"""Charts of speed: figures leg by leg, paired ratios, latency distributions, throughput. Pure; figures are the judge's."""
 
 from __future__ import annotations
 
@@ -84,9 +84,9 @@ def legs_chart(result: Result, spike: Spike, workload: str) -> PageBlock:
         ]
         limits = [{"value": at * factor, "text": text} for at, text in _limits(spike, workload, metric, stat)]
         title = metric_name(metric, stat)
+        label = f"{title} in {unit}: " + "; ".join(_said(leg, v, w) for leg, v, w in zip(result.legs, values, why, strict=True))
         panels.append(
-            {"title": title, "unit": unit, "better": METRICS[metric].better, "points": points, "limits": limits,
-             "label": f"{title} in {unit}: " + "; ".join(_said(leg, v, w) for leg, v, w in zip(result.legs, values, why, strict=True))}
+            {"title": title, "unit": unit, "better": METRICS[metric].better, "points": points, "limits": limits, "label": label}
         )  # fmt: skip
         rows.append([f"{title} ({unit})", *("-" if v is None else number(v) for v in values)])
     if not panels:
@@ -134,18 +134,20 @@ def _limits(spike: Spike, workload: str, metric: str, stat: str, *, ratio: bool 
     return list(dict.fromkeys(out))
 
 
-def comparisons_of(result: Result, workload: str, metric: str, stat: str) -> Comparison | None:
+def comparison_of(result: Result, workload: str, metric: str, stat: str) -> Comparison | None:
     """The comparison of candidate and production for one figure."""
     wanted = (result.candidate, result.production, workload, metric, stat)
     return next((c for c in result.comparisons if (c.arm, c.reference_arm, c.workload, c.metric, c.stat) == wanted), None)
 
 
-def ratios_chart(result: Result, spike: Spike, keys: Sequence[tuple[str, str, str]], caption: str, *, by_workload: bool) -> PageBlock:
+def ratios_chart(
+    result: Result, spike: Spike, keys: Sequence[tuple[str, str, str]], caption: str, *, by_workload: bool
+) -> PageBlock:
     """Paired ratios candidate / production with their 95 % intervals. ``keys``: (workload, metric, stat) of each row."""
     rows: list[dict[str, Any]] = []
     cells: list[list[str]] = []
     for workload, metric, stat in keys:
-        c = comparisons_of(result, workload, metric, stat)
+        c = comparison_of(result, workload, metric, stat)
         if c is None or c.ratio is None:
             continue
         name = f"{workload}: {metric_name(metric, stat).lower()}" if by_workload else metric_name(metric, stat)
@@ -166,8 +168,8 @@ def ratios_chart(result: Result, spike: Spike, keys: Sequence[tuple[str, str, st
         f"Paired ratios {title} with 95 % intervals. " + ". ".join(f"{r['name']}: {r['text']}, {r['reading']}" for r in rows),
         {"rows": rows, "title": title},
         Table(["figure", f"{title} [95 %]", "pairs of legs", "reading"], cells),
-        note="Point: ratio over all pairs. Bar: 95 % interval over legs. Small rings: single pairs. Left or right of 1 is better or "
-        "worse depending on the figure; the colour and the words say which.",
+        note="Point: ratio over all pairs. Bar: 95 % interval over legs. Small rings: single pairs. Whether more or less than 1 is "
+        "better depends on the figure; the words at the right say it.",
     )
 
 
@@ -241,7 +243,7 @@ def _thinned(drawn: Sequence[Drawn | None]) -> str:
     if not some:
         return ""
     least, of = min((d.taken, d.recorded) for d in some)
-    return f"Thinned for drawing: every n-th request, {least:,} of {of:,} in the leg with the fewest. Figures and gates use all of them."
+    return f"Thinned for drawing: every n-th request, {least:,} of {of:,} in the leg with the fewest. Figures use all."
 
 
 def users_chart(result: Result, spike: Spike) -> PageBlock:
@@ -252,7 +254,7 @@ def users_chart(result: Result, spike: Spike) -> PageBlock:
     for w in spike.workloads:
         same = repr(sorted(w.model_dump(mode="json", exclude=_BESIDE_USERS).items()))
         families[w.name] = kinds.setdefault(same, w.name)
-    points = []
+    points: list[dict[str, Any]] = []
     for leg in result.legs:
         for name, count in users.items():
             figure = leg.figure(name, "output_tok_s")
@@ -263,11 +265,15 @@ def users_chart(result: Result, spike: Spike) -> PageBlock:
                 )  # fmt: skip
     if not points:
         return Missing("Throughput against users", "no leg has a throughput of a closed loop")
-    rows = []
+    rows: list[list[str]] = []
     for name in dict.fromkeys(p["workload"] for p in points):
         by_leg = {p["leg"]: p["value"] for p in points if p["workload"] == name}
-        rows.append([str(name), str(users[str(name)]), *(number(by_leg[x.index]) if x.index in by_leg else "-" for x in result.legs)])
-    said = "; ".join(f"{p['workload']} ({p['users']} users), leg {p['leg']} {p['arm']}: {number(float(p['value']))}" for p in points)
+        rows.append(
+            [str(name), str(users[str(name)]), *(number(by_leg[x.index]) if x.index in by_leg else "-" for x in result.legs)]
+        )
+    said = "; ".join(
+        f"{p['workload']} ({p['users']} users), leg {p['leg']} {p['arm']}: {number(float(p['value']))}" for p in points
+    )
     return Chart(
         "users",
         "Output tokens a second of all users together, against the number of users; one line a leg",

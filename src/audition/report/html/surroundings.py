@@ -23,10 +23,15 @@ def restore(result: Result, folder: Folder) -> list[PageBlock]:
     record = folder.restore
     if isinstance(record, NoData):
         return [*blocks, Missing("How it came back", record.reason)]
-    steps = [[str(s.get("step", "?")), _ok(s.get("ok")), _seconds(s.get("seconds")), str(s.get("detail", ""))] for s in _rows(record, "steps")]
+    steps = [
+        [str(s.get("step", "?")), _ok(s.get("ok")), _seconds(s.get("seconds")), str(s.get("detail", ""))]
+        for s in _rows(record, "steps")
+    ]
     if steps:
         table = Table(["step", "outcome", "took (s)", "what was seen"], steps)
-        blocks.append(Grid("Steps of bringing production back", table, badges=frozenset({1}), wide=frozenset({3}), show_caption=False))
+        blocks.append(
+            Grid("Steps of bringing production back", table, badges=frozenset({1}), wide=frozenset({3}), show_caption=False)
+        )
     for name, title in (("problems", "Problems"), ("warnings", "Warnings"), ("manual", "What to type")):
         items = [str(item) for item in record.get(name) or []] if isinstance(record.get(name), list) else []
         if items:
@@ -59,7 +64,9 @@ def environment(result: Result, spike: Spike) -> list[PageBlock]:
         ["image digest", *(said(e.image_digest) for e in found)],
         ["CPUs", *(said(e.cpus) for e in found)],
     ]
-    blocks: list[PageBlock] = [Grid("Environment of each arm", Table(["", *names], rows), wide=frozenset(range(1, len(names) + 1)), show_caption=False)]
+    blocks: list[PageBlock] = [
+        Grid("Environment of each arm", Table(["what", *names], rows), wide=frozenset(range(1, len(names) + 1)), show_caption=False)
+    ]
     for arm in names:
         words = arguments_for(result, spike, arm)
         if isinstance(words, NoData):
@@ -75,7 +82,9 @@ def environment(result: Result, spike: Spike) -> list[PageBlock]:
 def _hosts(result: Result) -> list[PageBlock]:
     facts = [(leg, leg.facts.get("host")) for leg in result.legs]
     known = [(leg, host) for leg, host in facts if isinstance(host, dict)]
-    keys = list(dict.fromkeys(k for _, h in known for k, v in h.items() if k not in _SHOWN_ELSEWHERE and not isinstance(v, dict | list)))
+    keys = list(
+        dict.fromkeys(k for _, h in known for k, v in h.items() if k not in _SHOWN_ELSEWHERE and not isinstance(v, dict | list))
+    )
     if not known:
         return []
     rows = [[key, *(_fact(host.get(key)) for _, host in known)] for key in keys]

@@ -37,12 +37,12 @@ const Marks = (() => {
   function legs(panel, spec, width) {
     const seen = panel.points.filter((p) => p.value !== null), gone = panel.points.filter((p) => p.value === null);
     const domain = domainOf([...seen.map((p) => p.value), ...panel.limits.map((l) => l.value)]);
-    const height = 190, top = 16, bottom = 34;
+    const height = 196, top = 16, bottom = 40;
     const toPixel = (v) => top + (domain[1] - v) / (domain[1] - domain[0]) * (height - top - bottom);
     const fromPixel = (p) => domain[1] - (p - top) / (height - top - bottom) * (domain[1] - domain[0]);
     const last = [...new Map(seen.map((p) => [p.arm, p])).values()];
     const ends = apart(last, toPixel, fromPixel, 15);
-    const room = Math.min(92, 14 + Math.max(...ends.map((e) => text(e.arm.length))));
+    const room = Math.min(104, 14 + Math.max(...ends.map((e) => text(e.arm.length))));
     const marks = [
       Plot.gridY({ stroke: line, strokeOpacity: 1, ticks: 4 }),
       Plot.ruleY(panel.limits, { y: "value", stroke: "var(--bad)", strokeDasharray: "5 3" }),
@@ -51,7 +51,7 @@ const Marks = (() => {
       Plot.dot(seen, { x: "leg", y: "value", fill: (d) => arm(spec.arms, d.arm), symbol: (d) => symbol(spec.arms, d.arm), r: 4.5, channels: { why: "why" }, title: (d) => `${legTitle(d)}\n${d.text} ${panel.unit}`, tip: { format: { x: false, y: false } } }),
       Plot.text(seen, { x: "leg", y: "value", text: "text", dy: -11, fontSize: 11, fill: ink, ...halo }),
       Plot.text(gone, { x: "leg", frameAnchor: "bottom", dy: -4, text: () => "no data", fontSize: 11, fill: soft, rotate: -90, textAnchor: "start" }),
-      Plot.text(ends, { x: () => spec.legs[spec.legs.length - 1].leg, y: "place", text: "arm", dx: 12, textAnchor: "start", fontWeight: 600, fill: (d) => arm(spec.arms, d.arm), ...halo }),
+      Plot.text(ends, { x: () => spec.legs[spec.legs.length - 1].leg, y: "place", text: "arm", dx: 24, textAnchor: "start", fontWeight: 600, fill: (d) => arm(spec.arms, d.arm), ...halo }),
     ];
     return base(width, height, {
       marginTop: top, marginBottom: bottom, marginRight: room,
@@ -69,19 +69,19 @@ const Marks = (() => {
     const limits = rows.flatMap((r) => r.limits.map((l) => ({ ...l, i: r.i })));
     const pairs = rows.flatMap((r) => r.pairs.map((value) => ({ value, i: r.i })));
     const near = (d) => `${d.text.replace(/ \(one pair, no interval\)/, "")}  ${d.reading}`;
-    const step = 46, height = 40 + step * rows.length;
+    const step = 52, height = 48 + step * rows.length;
     const marks = [
       Plot.gridX({ stroke: line, strokeOpacity: 1 }), Plot.ruleX([1], { stroke: ink, strokeWidth: 1.2 }),
-      Plot.ruleY(rows.filter((r) => r.low !== null && r.high !== null), { y: "i", x1: "low", x2: "high", stroke: colour, strokeWidth: 4, strokeOpacity: 0.55, insetTop: 16 }),
+      Plot.ruleY(rows.filter((r) => r.low !== null && r.high !== null), { y: "i", x1: "low", x2: "high", stroke: colour, strokeWidth: 5, strokeOpacity: 0.5, dy: 8 }),
       Plot.dot(pairs, { x: "value", y: "i", r: 3, stroke: soft, dy: 8 }),
       Plot.dot(rows, { x: "ratio", y: "i", r: 5.5, fill: colour, dy: 8, title: (d) => `${d.name}\n${d.text}\n${d.reading}`, tip: true }),
-      Plot.tickX(limits, { x: "value", y: "i", stroke: "var(--bad)", strokeDasharray: "4 2", strokeWidth: 2, insetTop: 19, insetBottom: -3 }),
-      Plot.text(limits, { x: "value", y: "i", text: "text", dy: 20, fontSize: 10.5, fill: "var(--bad)", ...halo }),
-      Plot.text(rows, { y: "i", frameAnchor: "left", text: "name", dy: -10, textAnchor: "start", fontWeight: 600, ...halo }),
-      Plot.text(rows, { y: "i", frameAnchor: "right", text: near, dy: -10, textAnchor: "end", fill: colour, ...halo }),
+      Plot.tickX(limits, { x: "value", y: "i", stroke: "var(--bad)", strokeDasharray: "4 2", strokeWidth: 2, insetTop: 22, insetBottom: 4 }),
+      Plot.text(limits, { x: "value", y: "i", text: "text", dy: 24, fontSize: 10.5, fill: "var(--bad)", ...halo }),
+      Plot.text(rows, { y: "i", frameAnchor: "left", text: "name", dy: -12, textAnchor: "start", fontWeight: 600, ...halo }),
+      Plot.text(rows, { y: "i", frameAnchor: "right", text: near, dy: -12, textAnchor: "end", fill: colour, ...halo }),
     ];
     return base(width, height, {
-      marginLeft: 2, marginRight: 2, marginTop: 8, marginBottom: 34,
+      marginLeft: 2, marginRight: 2, marginTop: 8, marginBottom: 42,
       x: { type: "log", domain: [low, high], label: `${spec.title} (log scale)`, labelAnchor: "left", labelArrow: "none", ticks: ratioTicks(low, high, width), tickFormat: tick, tickSize: 0 },
       y: { type: "band", domain: rows.map((r) => r.i), axis: null, padding: 0 }, marks,
     });
@@ -100,8 +100,8 @@ const Marks = (() => {
     const values = rows.map((r) => r.value).filter((v) => v > 0);
     const low = Math.min(...values), high = Math.max(...values), log = values.length > 0 && high / low > 5;
     const shown = log ? rows.filter((r) => r.value > 0) : rows;
-    return base(width, 200, {
-      marginLeft: 40,
+    return base(width, 206, {
+      marginLeft: 44, marginBottom: 40,
       x: { type: log ? "log" : "linear", label: `${panel.unit}${log ? " (log scale)" : ""}`, labelAnchor: "right", labelArrow: "none", tickFormat: tick, ticks: log ? logTicks(low, high, width) : Math.max(3, Math.floor(width / 75)), tickSize: 3, nice: !log, zero: false },
       y: { domain: [0, 1], ticks: [0, 0.25, 0.5, 0.75, 1], tickFormat: (v) => `${Math.round(100 * v)} %`, label: null, tickSize: 0 },
       marks: [
@@ -145,8 +145,8 @@ const Marks = (() => {
   function positions(panel, spec, width) {
     const rows = panel.curves.flatMap((c) => c.rates.map((rate, n) => ({ rate, position: n + 1, leg: c.leg, arm: c.arm })));
     const first = rows.filter((r) => r.leg === panel.curves[0].leg);
-    return base(width, 190, {
-      marginLeft: 44,
+    return base(width, 196, {
+      marginLeft: 44, marginBottom: 40,
       x: { type: "point", domain: d3.range(1, spec.depth + 1), label: "draft position", labelAnchor: "left", labelArrow: "none", tickSize: 0, padding: 0.4 },
       y: { domain: [0, 1], ticks: [0, 0.25, 0.5, 0.75, 1], tickFormat: (v) => `${Math.round(100 * v)} %`, label: null, tickSize: 0 }, symbol: { type: "identity" },
       marks: [
@@ -176,8 +176,8 @@ const Marks = (() => {
     const rows = spec.bars.flatMap((b) => b.segments.map((s) => ({ ...s, leg: b.name })));
     const most = Math.max(...spec.bars.map((b) => b.total), 1e-9);
     const seg = (name) => `var(--seg-${kinds.indexOf(name) % 3})`;
-    const chart = base(width, 30 + 44 * spec.bars.length, {
-      marginLeft: 2, marginRight: 2, marginTop: 4, marginBottom: 26,
+    const chart = base(width, 42 + 44 * spec.bars.length, {
+      marginLeft: 2, marginRight: 2, marginTop: 4, marginBottom: 38,
       x: { domain: [0, most * 1.15], label: "seconds", labelArrow: "none", labelAnchor: "right", ticks: Math.max(3, Math.floor(width / 110)), tickSize: 3 },
       y: { type: "band", domain: spec.bars.map((b) => b.name), axis: null, padding: 0 },
       marks: [
@@ -198,8 +198,8 @@ const Marks = (() => {
     const common = { x1: "x1", x2: "x2", y: "row", insetTop: 20, insetBottom: 4 };
     const colour = (d) => arm(spec.arms, d.arm);
     const armOf = (row) => spec.legs.find((l) => row === `leg ${l.leg}, ${l.arm}`)?.arm ?? "";
-    return base(width, 34 + 42 * spec.rows.length, {
-      marginLeft: 2, marginRight: 2, marginTop: 4, marginBottom: 32,
+    return base(width, 44 + 42 * spec.rows.length, {
+      marginLeft: 2, marginRight: 2, marginTop: 4, marginBottom: 40,
       x: { domain: [0, most / scale * 1.01], label: `${minutes ? "minutes" : "seconds"} since the run's start`, labelArrow: "none", labelAnchor: "right", tickSize: 3, ticks: Math.max(3, Math.floor(width / 90)) },
       y: { type: "band", domain: spec.rows, axis: null, padding: 0 },
       marks: [
@@ -216,7 +216,8 @@ const Marks = (() => {
 
   function series(panel, spec, width) {
     const rows = panel.curves.flatMap((c) => c.points.map(([at, value]) => ({ at, value, leg: c.leg, arm: c.arm })));
-    return base(width, 190, {
+    return base(width, 196, {
+      marginBottom: 40,
       x: { label: "seconds since the workload's start", labelAnchor: "right", labelArrow: "none", tickSize: 3, ticks: Math.max(3, Math.floor(width / 90)) },
       y: { zero: true, nice: true, label: null, tickSize: 0, ticks: 4, tickFormat: tick },
       marks: [

@@ -1,6 +1,7 @@
 /* Puts charts into the page: reads their data, draws them at the width they have, and again when that changes. */
 "use strict";
 (() => {
+  document.documentElement.classList.add("scripted");
   const specs = JSON.parse(document.getElementById("charts").textContent);
 
   function element(name, className, text) {
@@ -20,7 +21,7 @@
   }
 
   function drawPanels(spec, place) {
-    const grid = element("div", spec.panels.length < 3 || spec.kind === "ecdf" || spec.kind === "legs" ? "panels two" : "panels");
+    const grid = element("div", spec.panels.length === 3 ? "panels" : "panels two");
     place.replaceChildren(grid);
     const cells = spec.panels.map((panel) => {
       const cell = element("div"), title = element("p", "panel-title", panel.title);
