@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import shutil
 import subprocess
 import sys
@@ -138,3 +140,33 @@ def test_without_compose_it_says_what_to_install(desk: Desk) -> None:
     assert code == 5
     assert "compose files are read by docker compose, which is not here" in said
     assert "install the docker CLI" in said
+
+
+def test_on_a_terminal_it_asks_what_the_files_do_not_tell(desk: Desk) -> None:
+    """Question, end of the window and slowest cold start; each with what it would take without an answer."""
+    ours, theirs = pty.openpty()
+    pair = ["--production", "list-command.yml", "--candidate", "script-entrypoint.yml"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "audition", "init", *pair],
+        cwd=desk.folder, stdin=theirs, stdout=theirs, stderr=theirs, env=desk.env, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    seen = ""
+    for question, answer in (
+        ("slowest cold start", "7m"),
+        ("What is the question?", "Is it better?"),
+        ("When must production be back?", "2026-12-06T04:00:00+01:00"),
+    ):
+        while question not in seen:
+            seen += os.read(ours, 4096).decode()
+        os.write(ours, f"{answer}\n".encode())
+    with contextlib.suppress(OSError):  # a terminal whose other end is gone
+        while chunk := os.read(ours, 4096):
+            seen += chunk.decode()
+    assert process.wait() == 0, seen
+    os.close(ours)
+    spike = desk.spike
+    assert spike.question == "Is it better?"
+    assert spike.restore.slowest_cold_start == 420
+    assert spike.window.closes is not None
+    assert "[25m]" in seen
