@@ -98,6 +98,8 @@ def _flag(names: str) -> Flag:
         ("0.25.0rc1", "0.25.0", False, "before the release of 0.25.0"),
         ("0.8.5", "0.9.2", False, "older than every table"),
         ("99.1", "0.33.0", False, "newer than every table"),
+        ("0.1.dev493+g4d9600003", "0.33.0", False, "without a release's tag"),
+        ("0.1.1.dev50+geed1f3d0c", "0.33.0", False, "without a release's tag"),
     ],
 )
 def test_a_version_without_a_table_is_judged_by_a_neighbour_and_says_so(asked: str, used: str, exact: bool, words: str) -> None:

@@ -59,7 +59,7 @@ class Tables:
         """The table of a version; the nearest earlier release where that one is not known, with a note that says so.
 
         Texts such as ``v0.19.1``, ``0.24.0+cu130`` and ``0.25.0rc1`` are understood. A pre-release gets the release it leads to, if
-        that is known. Raises BadInput when the text names no version.
+        that is known; a build without a tag (``0.1.dev493+g4d9600003``) gets the newest. Raises BadInput when the text names no version.
         """
         found = _RELEASE.fullmatch(version.strip())
         if found is None:
@@ -69,6 +69,11 @@ class Tables:
                 next_step="give the version as in 0.19.1; a running server tells it at /version",
             )
         wanted, rest = _numbers(found[1]), found[2]
+        if wanted < (0, 2) and "dev" in rest:
+            note = (
+                f"vLLM {version.strip()} was built without a release's tag; it is judged by {self.versions[-1]}, the newest table"
+            )
+            return self._table(len(self.versions) - 1, version.strip(), False, note)
         index = self._nearest(wanted)
         have = self.versions[index]
         exact = _numbers(have) == wanted and not _BEFORE_RELEASE.match(rest)
