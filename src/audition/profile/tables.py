@@ -59,7 +59,9 @@ class Tables:
         """The table of a version; the nearest earlier release where that one is not known, with a note that says so.
 
         Texts such as ``v0.19.1``, ``0.24.0+cu130`` and ``0.25.0rc1`` are understood. A pre-release gets the release it leads to, if
-        that is known; a build without a tag (``0.1.dev493+g4d9600003``) gets the newest. Raises BadInput when the text names no version.
+        that is known; a build without a tag (``0.1.dev493+g4d9600003``) gets the newest.
+
+        Raises BadInput when the text names no version.
         """
         found = _RELEASE.fullmatch(version.strip())
         if found is None:
