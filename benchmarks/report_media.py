@@ -39,6 +39,8 @@ def shoot(browser: Browser, page_file: Path, name: str) -> None:
         page.emulate_media(media="print")
     page.goto(f"{page_file.as_uri()}{'#' + part if part else ''}")
     page.wait_for_function("[...document.querySelectorAll('[data-chart]')].every((place) => place.dataset.drawn === 'yes')")
+    if paper:
+        page.evaluate("document.body.style.padding = '26px'")  # the margin that paper has
     if part:
         page.evaluate("(part) => document.getElementById(part).scrollIntoView()", part)
     page.screenshot(path=MEDIA / name)

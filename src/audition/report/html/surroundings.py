@@ -116,7 +116,7 @@ def reproduce(result: Result, folder: Folder) -> list[PageBlock]:
             f"ended: {instant(result.ended_at)}",
             f"audition: {result.audition_version}",
         ]),
-        Paragraph("MANIFEST in the same folder holds a hash of every file; `sha256sum -c MANIFEST` checks them."),
+        Paragraph("MANIFEST in the same folder holds a hash of every file: sha256sum -c MANIFEST checks them."),
     ]  # fmt: skip
     if isinstance(folder.spike_text, NoData):
         return [*blocks, Missing("The spike file", folder.spike_text.reason)]

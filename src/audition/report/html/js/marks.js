@@ -36,7 +36,11 @@ const Marks = (() => {
 
   function legs(panel, spec, width) {
     const seen = panel.points.filter((p) => p.value !== null), gone = panel.points.filter((p) => p.value === null);
-    const domain = domainOf([...seen.map((p) => p.value), ...panel.limits.map((l) => l.value)]);
+    const values = seen.map((p) => p.value), low = Math.min(...values), high = Math.max(...values);
+    const reach = Math.max(high - low, 0.25 * (low + high) / 2);
+    const near = panel.limits.filter((l) => l.value >= low - reach && l.value <= high + reach);
+    const far = panel.limits.filter((l) => !near.includes(l)).map((l) => ({ text: `${l.text}, off this scale ${l.value > high ? "above" : "below"}` }));
+    const domain = domainOf([...values, ...near.map((l) => l.value)]);
     const height = 196, top = 16, bottom = 40;
     const toPixel = (v) => top + (domain[1] - v) / (domain[1] - domain[0]) * (height - top - bottom);
     const fromPixel = (p) => domain[1] - (p - top) / (height - top - bottom) * (domain[1] - domain[0]);
@@ -45,8 +49,9 @@ const Marks = (() => {
     const room = Math.min(104, 14 + Math.max(...ends.map((e) => text(e.arm.length))));
     const marks = [
       Plot.gridY({ stroke: line, strokeOpacity: 1, ticks: 4 }),
-      Plot.ruleY(panel.limits, { y: "value", stroke: "var(--bad)", strokeDasharray: "5 3" }),
-      Plot.text(panel.limits, { x: () => spec.legs[0].leg, y: "value", text: "text", dy: -7, textAnchor: "start", dx: -8, fill: "var(--bad)", ...halo }),
+      Plot.ruleY(near, { y: "value", stroke: "var(--bad)", strokeDasharray: "5 3" }),
+      Plot.text(near, { x: () => spec.legs[0].leg, y: "value", text: "text", dy: -7, textAnchor: "start", dx: -8, fill: "var(--bad)", ...halo }),
+      Plot.text(far, { frameAnchor: "top-left", text: "text", dx: 4, dy: -14, textAnchor: "start", fontSize: 11, fill: "var(--bad)" }),
       Plot.line(seen, { x: "leg", y: "value", z: "arm", stroke: (d) => arm(spec.arms, d.arm), strokeWidth: 1.5, strokeOpacity: 0.7 }),
       Plot.dot(seen, { x: "leg", y: "value", fill: (d) => arm(spec.arms, d.arm), symbol: (d) => symbol(spec.arms, d.arm), r: 4.5, channels: { why: "why" }, title: (d) => `${legTitle(d)}\n${d.text} ${panel.unit}`, tip: { format: { x: false, y: false } } }),
       Plot.text(seen, { x: "leg", y: "value", text: "text", dy: -11, fontSize: 11, fill: ink, ...halo }),
