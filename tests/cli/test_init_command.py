@@ -103,6 +103,11 @@ def test_a_file_is_never_written_over_by_accident(desk: Desk) -> None:
     assert (desk.folder / "spike.yaml").read_text() == "mine"
     assert desk.call("init", *pair, "--force")[0] == 0
     assert desk.spike.name == "script-entrypoint"
+    code, told = desk.call("init", *pair, "--force", "--json")
+    assert code == 0
+    answer = json.loads(told)
+    assert answer["file"] == "spike.yaml"
+    assert answer["check"]["findings"]
     code, text = desk.call("init", *pair, "--out", "-")
     assert (code, text.splitlines()[4]) == (0, "audition: 1")
 

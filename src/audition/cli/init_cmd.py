@@ -24,7 +24,8 @@ import click
 @click.option("--out", type=click.Path(path_type=Path), default=Path("spike.yaml"), help="The file to write; - for the terminal.")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 @click.option("--no-input", is_flag=True, help="Ask nothing, also on a terminal.")
-def command(*, out: Path, force: bool, no_input: bool, **given: object) -> int:
+@click.option("--json", "as_json", is_flag=True, help="Ask nothing; print what was written and found as JSON on standard output.")
+def command(*, out: Path, force: bool, no_input: bool, as_json: bool, **given: object) -> int:
     """Write a spike file for a candidate against production, with workloads and gates that fit what is tried.
 
     Profiles are read by docker compose. On a terminal it asks what cannot be read off them. Exit code 0: written; 2: bad input;
@@ -36,4 +37,4 @@ def command(*, out: Path, force: bool, no_input: bool, **given: object) -> int:
     """
     from audition.cli.initialising import initialise  # noqa: PLC0415 - lazily: only when the verb runs
 
-    return initialise(out, given, force=force, no_input=no_input)
+    return initialise(out, given, force=force, no_input=no_input, as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -12,12 +13,13 @@ import click
 from audition.check.draft import spike_yaml, summary
 from audition.check.drafting import Wanted, drafted
 from audition.check.finding import Report
+from audition.check.words import as_json as json_of
 from audition.cli.checking import check_file
 from audition.errors import BadInput, Refused
 from audition.spike.parse import load_spike, parse_spike
 
 
-def initialise(out: Path, given: Mapping[str, object], *, force: bool, no_input: bool) -> int:
+def initialise(out: Path, given: Mapping[str, object], *, force: bool, no_input: bool, as_json: bool) -> int:
     """Write the spike file and return the exit code. Raises BadInput and Refused, and then nothing was written."""
     shown = str(out) == "-"
     if not shown and out.exists() and not force:
@@ -26,15 +28,20 @@ def initialise(out: Path, given: Mapping[str, object], *, force: bool, no_input:
         )
     if not shown and not out.parent.is_dir():
         raise BadInput(f"there is no folder {out.parent}", next_step=f"mkdir -p {out.parent}")
-    asking = not no_input and not shown and sys.stdin.isatty() and sys.stdout.isatty()
+    asking = not no_input and not as_json and not shown and sys.stdin.isatty() and sys.stdout.isatty()
     wanted = _wanted(given, Path.cwd() if shown else out.parent.absolute())
     draft = drafted(wanted, _ask if asking else _silent)
     text = spike_yaml(draft)
     parse_spike(text, str(out))
     if shown:
-        click.echo(text, nl=False)
+        click.echo(json.dumps({"file": None, "text": text}, ensure_ascii=False) if as_json else text, nl=as_json)
         return 0
     _write(out, text, force)
+    if as_json:
+        report = json.loads(json_of(check_file(load_spike(out))))
+        told = {"file": str(out), "summary": summary(draft).splitlines(), "check": report, "next": f"audition check {out}"}
+        click.echo(json.dumps(told, ensure_ascii=False))
+        return 0
     click.echo(f"wrote {out}\n{summary(draft)}")
     _say(check_file(load_spike(out)), out)
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -29,6 +30,9 @@ def command(spike: str, *, fault: str | None, as_json: bool, quiet: bool, plain:
     from audition.spike.parse import load_spike  # noqa: PLC0415
 
     if fault == "list":
+        if as_json:
+            click.echo(json.dumps(dict(sorted(known_faults().items()))))
+            return 0
         for name, text in sorted(known_faults().items()):
             click.echo(f"{name:20} {text}")
         return 0
