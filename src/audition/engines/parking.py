@@ -64,9 +64,8 @@ def _about_choice(arm: Arm, choice: Choice, gpu: GpuPlan) -> list[Finding]:
     if choice.target.parker == "stop":
         found = [Finding("warning", f"production is parked {choice.said}")]
         if isinstance(arm.engine, SimulatedEngine):
-            found.append(
-                Finding("warning", "a simulated server answers from its front process, so the stand-in does not silence it")
-            )
+            text = "a simulated server answers from its front process, so the stand-in does not silence it"
+            found.append(Finding("warning", text))
         return found
     version = driver_version()
     shown = ".".join(map(str, version)) if version else "unknown"

@@ -1,4 +1,4 @@
-"""Which arms of a run may be parked instead of stopped, and doing it: host memory looked at first, clients counted, proof at the end.
+"""Which arms of a run may be parked instead of stopped, and doing it: memory looked at first, clients counted, proof at the end.
 
 How processes are parked lives in ``wayback.park``. When is the plan's business, and what else is done when an arm cannot be parked
 the conductor's: it stops and starts it, as without parking.
@@ -44,7 +44,7 @@ class Parking:
     # -- the plan
 
     def planned(self, production: ArmTarget, others: list[ArmTarget]) -> tuple[ArmTarget, list[ArmTarget]]:
-        """The arms for the restore plan, with how they may be parked; unchanged, with a note why, where production cannot be parked.
+        """The arms for the restore plan, with how they may be parked; unchanged, and why noted, where production cannot be parked.
 
         Raises WaybackError when production cannot be looked at.
         """
