@@ -10,7 +10,7 @@ CHECKED := src tests requirements benchmarks
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help rehearse test check lint format types imports dev live-env docker-env lock lock-upgrade kill-matrix golden verdicts benchmark-client bench-rehearsal flag-tables docs docs-check docs-story clean
+.PHONY: help rehearse test check lint format types imports dev live-env docker-env lock lock-upgrade kill-matrix golden verdicts benchmark-client bench-rehearsal bench-history recording flag-tables docs docs-check docs-story clean
 
 help: ## List what one can do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -80,6 +80,12 @@ docs-check: $(DEV) ## Check the docs: generated pages, links, anchors, commands,
 
 docs-story: $(DEV) ## Run the commands of docs/story.md and put their outputs into it (two minutes)
 	@$(BIN)/python -m benchmarks.docs_story
+
+recording: $(DEV) ## Record a rehearsal on a terminal: docs/media/rehearsal.cast (asciicast) and a still, rehearsal.svg
+	@$(BIN)/python benchmarks/recording.py --to docs/media
+
+bench-history: $(DEV) ## Time the listing of 1,000 and 10,000 runs; writes docs/results/history.md
+	@$(BIN)/python benchmarks/history.py > .bench.part && mv .bench.part docs/results/history.md
 
 clean: ## Remove what was installed and built here (.venv, .live, caches)
 	rm -rf .venv .live .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist src/*.egg-info

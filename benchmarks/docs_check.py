@@ -95,8 +95,8 @@ def _links(path: Path, lines: list[Line], root: Path) -> Iterator[tuple[int, str
         for target in _LINK.findall(text):
             if said := _link(path, target, root):
                 yield line.number, said
-        for bare in _BARE.findall(text):
-            if said := _reference(bare):
+        for bare in _BARE.findall(_LINK.sub("", text)):  # a name without a dot, such as http://host:5000, is an example
+            if "." in (urlsplit(bare).hostname or "") and (said := _reference(bare)):
                 yield line.number, said
 
 

@@ -87,7 +87,7 @@ def _check(stage: Stage) -> str:
     lines, _ = stage.audition("check", "mtp-k3", "--elsewhere", codes=(0, 5))
     timeline = next(line for line in lines if line.startswith("timeline"))
     until = next(i for i, line in enumerate(lines) if line == timeline)
-    return _console("audition check mtp-k3 --elsewhere", [*lines[: until + 4], _CUT, *lines[-3:]])
+    return _console("audition check mtp-k3 --elsewhere", [*lines[: until + 4], _CUT, *lines[-1:]])
 
 
 def _rehearse(stage: Stage) -> str:
@@ -100,7 +100,7 @@ def _rehearse(stage: Stage) -> str:
 
 def _verdict(stage: Stage) -> str:
     lines = (stage.home / "summary").read_text(encoding="utf-8").splitlines()
-    return "\n".join(["```text", *_cut(lines, ("REHEARSAL mtp_spike", "Legs"), ("Figures of users-16", "Confound")), "```"])
+    return "\n".join(["```text", *_cut(lines, ("REHEARSAL mtp_spike", "Legs"), ("Figures of users-16", "Figures of the")), "```"])
 
 
 def _fault(stage: Stage) -> str:
@@ -167,9 +167,9 @@ def make(names: tuple[str, ...]) -> dict[str, str]:
         return {name: maker(stage) for name, maker in MAKERS.items() if name in names}
 
 
-def stale_story() -> list[str]:
-    """What of the story's marks and fixed outputs does not hold any more. Runs only commands that take a second."""
-    text = STORY.read_text(encoding="utf-8")
+def stale_story(story: Path = STORY) -> list[str]:
+    """What of a story's marks and fixed outputs does not hold any more. Runs only commands that take a second."""
+    text = story.read_text(encoding="utf-8")
     blocks = blocks_of(text)
     found = [f"docs/story.md: nothing makes the block {name}" for name in blocks if name not in MAKERS]
     found += [f"docs/story.md: the block {name} is not in it" for name in MAKERS if name not in blocks]

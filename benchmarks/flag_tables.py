@@ -1,11 +1,13 @@
 """Reads the arguments of `vllm serve` out of every released vLLM since 0.9.2 and writes src/audition/profile/data/flags.json.
 
-usage: python -m benchmarks.flag_tables [--keep FOLDER] [--only VERSION,...]
+usage: python -m benchmarks.flag_tables [--keep FOLDER] [--only VERSION,...] | --facts FOLDER
 
 The sources are read as text, with `ast` alone; no vLLM is installed or imported. With --keep the fetched sources stay in FOLDER
-(15 MB a version) and are used again; without it they are deleted after each version. It also writes what the tests compare the
-table with, tests/profile/data/membership.json, found by a plain search for text in the sources. Both files depend on the released
-packages only, so running this twice gives the same bytes.
+(15 MB a version) and are used again; without it they are deleted after each version. --facts prints what is read from the sources
+in FOLDER and writes nothing.
+
+It also writes what the tests compare the table with, tests/profile/data/membership.json, found by a plain search for text in the
+sources. Both files depend on the released packages only, so running this twice gives the same bytes.
 """
 
 from __future__ import annotations
@@ -298,7 +300,11 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--keep", type=Path)
     options.add_argument("--only", default="")
+    options.add_argument("--facts", type=Path)
     given = options.parse_args()
+    if given.facts:
+        print(json.dumps(Reader(given.facts).everything(), indent=1))
+        return 0
     versions = given.only.split(",") if given.only else released()
     wanted = flag_search.example_flags(ROOT)
     releases, facts, sample = [], [], {}

@@ -33,6 +33,7 @@ from audition.run.screen_view import View, rows
 
 COLUMNS, LINES = 100, 30
 SHOWN_AS = "/home/you"  # in place of the temporary folder
+PROJECT = Path(__file__).resolve().parent.parent
 TITLE = "audition rehearse mtp-k3"
 
 
@@ -61,6 +62,11 @@ def record(command: list[str], folder: Path, env: dict[str, str]) -> tuple[int, 
     return child.wait(), out
 
 
+def _without_places(text: str, folder: Path) -> str:
+    """The text without the paths of this machine."""
+    return text.replace(str(folder), SHOWN_AS).replace(str(PROJECT), f"{SHOWN_AS}/audition")
+
+
 def cast(seen: list[tuple[float, str]], folder: Path) -> str:
     """The asciicast. What was written within 20 ms becomes one entry, so that no path is cut in two."""
     joined: list[tuple[float, str]] = []
@@ -70,7 +76,7 @@ def cast(seen: list[tuple[float, str]], folder: Path) -> str:
         else:
             joined.append((at, text))
     head = {"version": 2, "width": COLUMNS, "height": LINES, "title": TITLE, "env": {"TERM": "xterm-256color"}}
-    entries = [json.dumps([round(at, 3), "o", text.replace(str(folder), SHOWN_AS)], ensure_ascii=False) for at, text in joined]
+    entries = [json.dumps([round(at, 3), "o", _without_places(text, folder)], ensure_ascii=False) for at, text in joined]
     return "\n".join([json.dumps(head), *entries]) + "\n"
 
 
@@ -93,8 +99,9 @@ def still(events: list[dict[str, Any]], folder: Path) -> str:
     for row in rows(state, View(COLUMNS - 1, LINES - 1, moment + 0.1, time.time())):
         row.end = "\n"
         console.print(row)
-    svg = console.export_svg(title=TITLE, unique_id="rehearsal").replace(str(folder), SHOWN_AS)
-    return re.sub(r"\s*@font-face \{.*?\}", "", svg, flags=re.DOTALL)  # no fonts from the network
+    svg = console.export_svg(title=TITLE, unique_id="rehearsal")
+    svg = _without_places(svg, folder)
+    return re.sub(r"\s*@font-face \{.*?\}|<!--.*?-->\s*", "", svg, flags=re.DOTALL)  # no fonts from the network
 
 
 def main() -> int:

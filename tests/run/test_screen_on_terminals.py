@@ -128,6 +128,19 @@ def test_sigterm_is_heard_by_the_run_alone() -> None:
     assert any("NO-GO" in line for line in reading(written)), "the screen must outlive the signal"
 
 
+def test_a_stop_and_a_continue_draw_anew() -> None:
+    terminal = in_the_middle("go-on")
+    os.killpg(terminal.process.pid, signal.SIGTSTP)
+    terminal.read_until("\x1b[?25h")
+    os.killpg(terminal.process.pid, signal.SIGCONT)
+    terminal.read_until("\x1b[2J")
+    terminal.let_go()
+    written = terminal.read_all()
+    assert terminal.end() == (0, "done\n")
+    assert any("NO-GO" in line for line in reading(written))
+    assert cursor_is_visible(written)
+
+
 def test_a_killed_run_gives_the_cursor_back_and_says_what_to_type() -> None:
     terminal = in_the_middle("be-killed")
     terminal.let_go()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from audition.run.events import (
+    BootLogged,
     EndedEarly,
     Event,
     GuardArmed,
@@ -130,6 +131,7 @@ def test_a_leg_that_was_cut_is_not_marked_done() -> None:
     state = state_after(cut)
     assert "✘ new" in shown(state)
     assert "ending early: SIGINT received" in shown(state)
+    assert state.take(StepEnded(MEASURE_NEW, 4.0), 60.0) == ["leg 2 of 2, new: cut after 4.0 s"]
 
 
 def test_the_curve_starts_anew_with_each_leg_and_takes_no_rate_over_an_instant() -> None:
@@ -155,6 +157,28 @@ def test_lines_that_stay_tell_the_story() -> None:
         "production (old): back and verified",
     ]
     assert MEASURE_OLD.key in state.steps_done
+
+
+def test_a_refused_run_leaves_no_summary() -> None:
+    state = state_after(BEFORE[:3])
+    state.closed = True
+    assert summary_rows(state, View(80, 24, 9.0, 0.0)) == []
+    killed = state_after(BEFORE[:3])
+    assert "audition status" in "\n".join(row.plain for row in summary_rows(killed, View(80, 24, 9.0, 0.0)))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("(APIServer pid=24) INFO 12-01 15:22:32 [api_utils.py:273] non-default args", "log  non-default args"),
+        ("(Worker_TP0 pid=9) Loading weights: 60%", "log  Loading weights: 60%"),
+        ("INFO: Started server process [1]", "log  INFO: Started server process [1]"),
+        ("WARNING 12-01 15:22:32 [x.py:1] ", "log  [x.py:1]"),
+    ],
+)
+def test_the_log_line_begins_with_its_message(line: str, said: str) -> None:
+    state = state_after([*BEFORE, BootLogged("new", line)])
+    assert said in [row.rstrip() for row in shown(state).splitlines()]
 
 
 def test_short_texts() -> None:

@@ -125,7 +125,7 @@ def _gpus(facts: Facts) -> Iterator[Finding]:
         yield _say("warning", "gpus-unnamed", "", text, f"gpus: [{', '.join(every) or '0'}]")
     ours, theirs = asked[facts.candidate.name], asked[facts.production.name]
     if ours and theirs and ours != theirs:
-        text = f"runs on GPUs {_list(ours)}, production on {_list(theirs)}: their speeds compare the cards, too"
+        text = f"runs on {_cards(ours)}, production on {_cards(theirs)}: their speeds compare the cards, too"
         yield _say("warning", "gpus-confounded", facts.candidate.name, text, "give both arms the same GPUs")
 
 
@@ -166,16 +166,6 @@ def _allocator(arm: ArmFacts) -> Iterator[Finding]:
         )
         hint = f"add --disable-custom-all-reduce (as where GPUs have no peer access), or remove expandable_segments from {name}"
         yield _say("warning", "expandable-segments", arm.name, text, hint, reference="vllm#42609, vllm#49101, vllm#56180")
-    elif read.get("--enable-sleep-mode", "false") == "true":
-        text = f"{set_so} with --enable-sleep-mode: vLLM refuses that at boot until vllm#40812 (April 2026)"
-        yield _say(
-            "warning",
-            "expandable-segments",
-            arm.name,
-            text,
-            f"remove expandable_segments from {name}",
-            reference="vllm#14189, vllm#40812",
-        )
     else:
         text = f"{set_so}: it changes how memory is laid out, and failed boots were reported with it"
         hint = f"give both arms the same {name}, or remove it from this one"
@@ -231,6 +221,10 @@ def _production_restart(name: str, policy: str) -> Finding:
 def _port(url: str) -> int:
     parts = urlsplit(url)
     return parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def _cards(gpus: set[str]) -> str:
+    return "all GPUs" if gpus == {"all"} else f"GPU {_list(gpus)}"
 
 
 def _base(path: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from audition.check.arguments import about_arguments, by_version
 from audition.check.arms import about_arms
 from audition.check.checkpoints import about_checkpoints
 from audition.check.difference import about_difference, contrast, control
@@ -69,9 +70,10 @@ def gather(loaded: LoadedSpike, engines: Mapping[str, Engine], scope: Scope) -> 
 
 def judge(facts: Facts) -> Report:
     """Apply every rule. Pure."""
-    difference = contrast(facts)
+    difference = by_version(facts, contrast(facts))
     findings: list[Finding] = [
         *about_arms(facts),
+        *about_arguments(facts),
         *about_difference(facts, difference),
         *about_checkpoints(facts),
         *about_machine(facts),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from audition.check.difference import SPECULATION
+from audition.judge.confounds import differences
 from audition.units import format_duration
 
 _REHEARSED = (
@@ -68,7 +69,7 @@ class Draft:
         ours, theirs = self.candidate.read, self.production.read
         if not ours or not theirs:
             return []
-        return sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+        return [row.flag for row in differences(dict(ours), dict(theirs))]
 
     @property
     def speculative(self) -> bool:
@@ -307,7 +308,7 @@ def _single(draft: Draft) -> str:
 
 def _shadows(draft: Draft, many: str, p: str) -> list[str]:
     changed = set(draft.changed)
-    rows = [f"{{name: first-token, metric: ttft, workload: {many}, ratio_to: {p}, at_most: 1.2, shadow: true}}"]
+    rows = [f"{{name: ttft-loaded, metric: ttft, workload: {many}, ratio_to: {p}, at_most: 1.2, shadow: true}}"]
     if changed & {"--max-model-len", "--gpu-memory-utilization", *_WEIGHTS, SPECULATION}:
         rows.append(f"{{name: kv-capacity, metric: kv_capacity_tokens, ratio_to: {p}, at_least: 0.5, shadow: true}}")
     if "--enable-prefix-caching" in changed:

@@ -95,8 +95,9 @@ def on_host(service: Mapping[str, Any], path: str) -> str | NoData:
 
 
 def words(value: Any) -> list[str]:
-    """A command or entrypoint of the resolved model as the container gets it (``$$`` is ``$``)."""
-    return [str(word).replace("$$", "$") for word in value] if isinstance(value, list) else []
+    """A command or entrypoint of the resolved model as the container gets it (``$$`` is ``$``), lines of scripts joined where they
+    end in a backslash."""
+    return [str(word).replace("$$", "$").replace("\\\n", " ") for word in value] if isinstance(value, list) else []
 
 
 def _holds(source: str, socket: str) -> bool:

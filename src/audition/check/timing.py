@@ -21,6 +21,7 @@ PROBES_S = 60.0
 """Probes of one leg, in seconds: a handful of short answers, one after the other. Own choice."""
 STOP_S = 30.0
 """From the first signal to a proved end, in seconds, beyond the drain. Own choice; `stop.grace` is the limit."""
+_STATED = "restore.slowest_cold_start"
 MARGIN, SLACK_S = 1.5, 60.0
 """The restore deadline's factor and seconds (goal of the way back: production's slowest known cold start x 1.5 + 60 s)."""
 
@@ -91,7 +92,7 @@ def boot_s(spike: Spike, arm: ArmFacts) -> tuple[float, str]:
         return max(arm.boots), f"slowest of {len(arm.boots)} earlier {times}"
     if not isinstance(arm.container, NoData) and not isinstance(arm.container.start_period_s, NoData):
         return arm.container.start_period_s, "start_period of its healthcheck"
-    return spike.restore.slowest_cold_start, "restore.slowest_cold_start"
+    return spike.restore.slowest_cold_start, _STATED
 
 
 def workload_s(facts: Facts, arm: str, workload: Workload) -> tuple[float, str]:
@@ -148,10 +149,9 @@ def _too_long(facts: Facts, made: Plan, latest: float) -> Iterator[Finding]:
     spike = facts.spike
     text = f"the legs take about {format_duration(made.legs_end_s)}, {format_duration(latest)} are left for them: {over} too long"
     cuts = list(proposals(facts, latest))
-    first = next((place for place, leg in enumerate(spike.planned_legs()) if leg.arm == spike.candidate.name), 0)
-    least = plan(facts, spike.planned_legs()[: first + 1])
-    if least.legs_end_s > latest and not any(cut.fits for cut in cuts):
-        text += "; not even the candidate's first leg would end"
+    boot, source = boot_s(spike, facts.candidate)
+    if boot > latest and source != _STATED:
+        text += f"; not even the candidate's boot would end ({format_duration(boot)}, {source})"
         yield _say("blocking", "window-too-short", text, "agree a longer slot" + _listed(cuts))
         return
     text += "; the legs that do not fit are cut off, and the verdict may be INCONCLUSIVE"

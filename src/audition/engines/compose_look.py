@@ -150,6 +150,8 @@ def services_of(files: list[Path], env_files: list[Path], project: str | None, e
     ):
         raise Refused("compose files are read by docker compose, which is not here", seen=ran.said, next_step=advice)
     if ran.rc != 0:
-        hint = "name the env file that production is started with: --env-file FILE" if not env_files else "correct the profile"
+        hint = "correct the profile; to see what compose reads: " + " ".join([*argv, "config"])
+        if "required variable" in ran.err:
+            hint = "name the env file that it is started with: --env-file FILE"
         raise BadInput(f"docker compose does not accept {', '.join(p.name for p in files)}: {ran.said}", next_step=hint)
     return dict(json.loads(ran.out).get("services") or {})

@@ -86,7 +86,8 @@ def parse(argv: Sequence[str], table: FlagTable) -> Parsed:
     """Read a command line by a version's table. A leading ``vllm serve`` or module name is passed over.
 
     Findings: unknown-flag, abbreviated, deprecated, bad-json, bad-choice, bad-number, variable-left, given-twice, missing-value,
-    unexpected-value, stray-word, model-missing, model-twice, help, unknown-key, unknown-value, version-guessed, unreadable-script.
+    unexpected-value, ambiguous, stray-word, model-missing, missing-partner, help, unknown-key, unknown-value, config-file,
+    version-guessed, unreadable-script.
     """
     try:
         words = serve_words(argv)
@@ -101,6 +102,8 @@ def parse(argv: Sequence[str], table: FlagTable) -> Parsed:
     _add_dotted(reading)
     model = _model(reading)
     reading.findings += _deprecations(reading.settings)
+    if "--config" in reading.settings:
+        reading.say("warning", "config-file", "--config brings arguments from a file of the server, which are not judged here")
     reading.findings += check_keys({s.flag.name: (s.flag, s.value) for s in reading.settings.values()}, table)
     reading.findings += check_registered({name: s.value for name, s in reading.settings.items()}, table)
     return Parsed(table, model, reading.settings, tuple(reading.findings))

@@ -31,6 +31,10 @@ def check_registered(values: Mapping[str, Any], table: FlagTable) -> list[Findin
                 f"{name}: the source of vLLM {table.version} names no value {value!r}; only a plug-in of the image could bring it"
             )
             found.append(Finding("warning", "unknown-value", text, _near(value, tuple(map(str, flag.known)))))
+    for module in values.get("--lora-modules") or ():
+        if isinstance(module, str) and module and "=" not in module and not module.lstrip().startswith("{"):
+            text = f"--lora-modules wants NAME=PATH or a JSON table, got {module!r}; vLLM refuses it"
+            found.append(Finding("blocking", "bad-json", text, "write --lora-modules NAME=PATH"))
     if values.get("--enable-auto-tool-choice") is True and not values.get("--tool-call-parser"):
         text = "--enable-auto-tool-choice wants --tool-call-parser; vLLM refuses to start without it"
         found.append(Finding("blocking", "missing-partner", text, "add --tool-call-parser NAME"))

@@ -10,13 +10,13 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise, takewhile
 from typing import Any
 
 _NUMBER = re.compile(r"-\d+|-\d*\.\d+")
+_SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server", "vllm.entrypoints.cli.main")
-_SERVE = re.compile(
-    r"(?:^|[;&|\n]|\bexec\s)\s*((?:\S*/)?vllm\s+serve\b|(?:\S*/)?python3?\S*\s+-m\s+vllm\.entrypoints\.\S+)(.*)", re.DOTALL
-)
+_SERVE = re.compile(r"(?:^|[\s;&|(])((?:\S*/)?vllm\s+serve|(?:\S*/)?python[\d.]*\s+-m\s+vllm\.entrypoints\.\S+)(?=\s|$)")
 
 
 @dataclass(frozen=True)
@@ -36,31 +36,46 @@ class Word:
 def serve_words(argv: Sequence[str]) -> list[str]:
     """The arguments of the server in a command line: what follows ``vllm serve`` or the server's module, else all of it.
 
-    A shell's ``-c`` script is searched for its last such command, as entry points that are scripts end in one. A script that cannot
-    be read as words raises ValueError (an unclosed quote).
+    A shell's ``-c`` script is searched for its last such command, as entry points that are scripts end in one. Raises ValueError
+    when that command cannot be read as words (a quote is not closed).
     """
-    if (
-        len(argv) >= 3
-        and argv[0].rsplit("/", 1)[-1] in {"sh", "bash", "dash", "ash"}
-        and "c" in argv[1].lstrip("-")
-        and argv[1].startswith("-")
-    ):
-        found = list(_SERVE.finditer(argv[2]))
-        script = f"{found[-1][1]}{_command_end(found[-1][2])}" if found else argv[2]
-        return serve_words(shlex.split(script, comments=True))
+    if script := _script(argv):
+        found = list(_SERVE.finditer(script))
+        return serve_words(_first_command(script[found[-1].start(1) :] if found else script))
     words = list(argv)
-    for index, word in enumerate(words[:6]):
-        if word == "serve" and index > 0 and words[index - 1].rsplit("/", 1)[-1] in {"vllm", *_MODULES}:
+    for index in range(1, min(len(words), 8)):
+        before, word = words[index - 1], words[index]
+        if word == "serve" and (before in _MODULES or before.rsplit("/", 1)[-1] == "vllm"):
             return words[index + 1 :]
-        if word in _MODULES and index > 0 and words[index - 1] == "-m" and words[index + 1 : index + 2] != ["serve"]:
+        if before == "-m" and word in _MODULES and words[index + 1 : index + 2] != ["serve"]:
             return words[index + 1 :]
     return words[1:] if words[:1] == ["serve"] else words
 
 
-def _command_end(text: str) -> str:
-    """Up to the end of the command: lines that end in a backslash go on."""
-    joined = re.sub(r"\\\n", " ", text)
-    return joined.split("\n", 1)[0]
+def _script(argv: Sequence[str]) -> str:
+    """The script of ``sh -c SCRIPT``, also behind other flags of the shell; empty for anything else."""
+    if len(argv) < 3 or argv[0].rsplit("/", 1)[-1] not in _SHELLS:
+        return ""
+    for flag, script in pairwise(argv[1:]):
+        if flag.startswith("-") and flag.endswith("c"):
+            return script
+    return ""
+
+
+def _first_command(script: str) -> list[str]:
+    """The words of the command that a script begins with: up to an unquoted line end, ``;``, ``&``, ``|``, ``)`` or ``>``."""
+    lines = re.sub(r"(?<=\s)[012](?=>)", "", script.replace("\\\n", " ")).split("\n")
+    for end in range(1, len(lines) + 1):
+        lexer = shlex.shlex("\n".join(lines[:end]), posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        try:
+            words = list(lexer)
+        except ValueError:
+            if end == len(lines):
+                raise
+            continue
+        return list(takewhile(lambda word: not word or set(word) - set("();<>|&"), words))
+    return []
 
 
 def is_value(text: str) -> bool:

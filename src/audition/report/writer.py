@@ -15,6 +15,7 @@ from pathlib import Path
 from audition.errors import InternalError
 from audition.judge.result import Result, result_json
 from audition.report.decision import decision_markdown
+from audition.report.html import report_html
 from audition.report.issue_draft import issue_markdown
 from audition.report.manifest import MANIFEST, changed_since, manifest_text
 from audition.report.mask import mask
@@ -25,6 +26,7 @@ from audition.report.terminal import summary_text
 from audition.report.upstream import upstream_markdown
 from audition.spike.model import Note, Spike
 
+REPORT = "report.html"
 _TRIES = 5
 """How often an entry is put in anew because somebody else changed the notes file meanwhile."""
 
@@ -70,6 +72,10 @@ def write_records(
             else:
                 replace_file(path, mask(text, secrets))
                 written.append(path)
+        replace_file(
+            run_dir / REPORT, report_html(run_dir, result, spike, secrets)
+        )  # masked inside: its scripts must stay as they are
+        written.append(run_dir / REPORT)
         for name in changed_since(run_dir):
             warn(f"{run_dir / name} is no longer what the run left (see {MANIFEST}); the verdict rests on the changed records")
         if write_notes and not result.rehearsal:

@@ -173,7 +173,8 @@ class ScreenState:
             return [f"{step.arm} answers after {boot}"]
         if step.kind == "measure" and self.leg is not None:
             self.leg.ended = at
-            return [f"leg {step.leg} of {len(self.legs)}, {step.arm}: measured in {format_duration(event.seconds)}"]
+            how = "measured in" if self.ended_early is None else "cut after"
+            return [f"leg {step.leg} of {len(self.legs)}, {step.arm}: {how} {format_duration(event.seconds)}"]
         return []
 
     def _progressed(self, event: LegProgressed, at: float) -> None:

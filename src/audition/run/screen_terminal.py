@@ -29,11 +29,10 @@ class Terminal:
         self._shared = descriptor
         self._own = _reopened(descriptor)
         self._waiting = b""
-        self._drawn = 0  # rows of the present frame
+        self._rows: list[str] = []  # of the present frame
         self._size = self.size()
         self._above: deque[str] = deque(maxlen=_HISTORY)
         self._new: deque[str] = deque(maxlen=_HISTORY)
-        self._last = ""
         self._anew = False
         self.gone = False
 
@@ -58,7 +57,7 @@ class Terminal:
         if not self._write() or not in_foreground(self._shared):
             return
         size = self.size()
-        anew = self._anew or (size != self._size and self._drawn > 0)
+        anew = self._anew or (size != self._size and bool(self._rows))
         text = self._frame(rows, size, anew=anew)
         self._size, self._anew = size, False
         if text:
@@ -70,7 +69,7 @@ class Terminal:
         until = time.monotonic() + limit_s
         self._drain(until)
         text = self._frame(rows, self.size(), anew=False, force=True)
-        self._waiting += (text + ("\r\n" if rows or self._drawn else "") + _SHOW).encode("utf-8", "backslashreplace")
+        self._waiting += (text + ("\r\n" if rows else "") + _SHOW).encode("utf-8", "backslashreplace")
         self._drain(until)
 
     def show_cursor(self) -> None:
@@ -80,19 +79,24 @@ class Terminal:
         self._write()
 
     def _frame(self, rows: Sequence[str], size: tuple[int, int], *, anew: bool, force: bool = False) -> str:
-        body = f"{_REST_OF_LINE}\r\n".join(rows) + _REST_OF_LINE if rows else ""
-        if not (anew or force or self._new or body != self._last):
+        """The codes for a frame, "" when it would change nothing. Rows that are as they were are passed over; the last one, where
+        the cursor rests and a key that was pressed leaves its mark, is written again."""
+        if not (anew or force or self._new or list(rows) != self._rows):
             return ""
-        fresh = list(self._new)
+        fresh, known = list(self._new), list[str]()
         self._new.clear()
         self._above.extend(fresh)
         if anew:
             room = max(0, size[1] - len(rows) - 1)
             head, fresh = _CLEAR, (list(self._above)[-room:] if room else [])
         else:
-            head = "\r" + (f"\x1b[{self._drawn - 1}A" if self._drawn > 1 else "")
+            up = len(self._rows) - 1
+            head = "\r" + (f"\x1b[{up}A" if up > 0 else "")
+            known = [] if fresh else self._rows[: len(rows) - 1]
         lines = "".join(f"{line}{_REST_OF_LINE}\r\n" for line in fresh)
-        self._drawn, self._last = len(rows), body
+        known += [""] * (len(rows) - len(known))
+        body = "\r\n".join("" if row and row == before else row + _REST_OF_LINE for row, before in zip(rows, known, strict=True))
+        self._rows = list(rows)
         return f"{_BEGIN}{_HIDE}{head}{lines}{body}{_BELOW}{_END}"
 
     def _drain(self, until: float) -> None:

@@ -5,6 +5,7 @@ What must not live here: control codes of terminals (``screen_terminal``), what 
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ _PRODUCTION_STYLE = {
     "back and verified": "bold bright_white on dark_green",
     "not back": "bold bright_white on red",
 }
+_LOG_HEAD = re.compile(r"^(?:\([^()]*pid=\d+\) )?(?:(?:DEBUG|INFO|WARNING|ERROR) [\d-]+ [\d:]+ )?(?:\[[\w./]+:\d+\] )?")
 ROLE_STYLE = {"production": "green", "candidate": "cyan", "control": "magenta"}
 _VERDICT_STYLE = {"GO": "bold green", "NO-GO": "bold red", "INCONCLUSIVE": "bold yellow"}
 
@@ -283,7 +285,12 @@ def _boot(state: ScreenState, view: View) -> list[Text]:
     booting = state.step is not None and state.step.kind in ("start", "await-ready", "snapshot")
     if state.boot is None or not booting:
         return []
-    return [Text.assemble(("log  ", "dim"), (" ".join(state.boot.line.split()), "italic"))]
+    return [Text.assemble(("log  ", "dim"), (_without_head(" ".join(state.boot.line.split())), "italic"))]
+
+
+def _without_head(line: str) -> str:
+    """A log line without what stands before the message: the process, the level, the time and the place in the source."""
+    return _LOG_HEAD.sub("", line, count=1) or line
 
 
 def _warnings(state: ScreenState, view: View) -> list[Text]:
@@ -309,8 +316,8 @@ def _hint(state: ScreenState, view: View) -> Text:
 
 
 def summary_rows(state: ScreenState, view: View) -> list[Text]:
-    """What remains in the terminal when the run is over."""
-    if state.plan is None:
+    """What remains in the terminal when the run is over. Nothing of a run that was refused: its error says it all."""
+    if state.plan is None or (state.closed and state.verdict is None and state.restored is None):
         return []
     out = [_verdict_row(state, view)]
     if state.restored is not None:

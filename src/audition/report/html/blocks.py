@@ -15,7 +15,7 @@ from typing import Any
 from audition.report.documents import Block, Bullets, Code, Heading, Paragraph, Table
 from audition.report.mask import mask
 
-_NUMERIC = re.compile(r"^[-+≥≤<>~±]?\s*\d[\d,.]*(?:e[-+]?\d+)?(?:\s.*)?$")
+_NUMERIC = re.compile(r"[-+≥≤<>~±]?\s*\d[\d,.]*(?:e[-+]?\d+)?(?:\s?[^\s\d\[\],;/]{1,9})?")
 _BADGES = {
     "passed": "good", "failed": "bad", "unknown": "open", "complete": "good", "supported": "good", "refuted": "bad",
     "open": "open", "void": "bad", "note": "plain", "missing": "bad", "cut": "open", "boot-failed": "bad", "engine-died": "bad",
@@ -172,7 +172,11 @@ def section(part: Section, ink: Ink) -> str:
 
 def _grid(grid: Grid, ink: Ink) -> str:
     table = grid.table
-    numeric = {i for i in range(len(table.header)) if i not in grid.badges and _is_numeric([row[i] for row in table.rows])}
+    numeric = {
+        i
+        for i in range(len(table.header))
+        if i != grid.head and i not in grid.badges | grid.wide and _is_numeric([row[i] for row in table.rows])
+    }
     head = "".join(f'<th scope="col"{_class(i, numeric, grid)}>{ink.text(name)}</th>' for i, name in enumerate(table.header))
     rows = "".join(_row(row, grid, numeric, grid.depths[n] if grid.depths else 0, ink) for n, row in enumerate(table.rows))
     hidden = "" if grid.show_caption else ' class="visually-hidden"'
@@ -202,14 +206,17 @@ def _class(column: int, numeric: set[int], grid: Grid) -> str:
 
 def _is_numeric(cells: Sequence[str]) -> bool:
     filled = [cell for cell in cells if cell not in ("", "-")]
-    return bool(filled) and all(_NUMERIC.match(cell) for cell in filled)
+    return all(_NUMERIC.fullmatch(cell) for cell in filled)
 
 
 def _badge(outcome: str, ink: Ink) -> str:
-    kind = _BADGES.get(outcome.partition(":")[0], "plain")
+    """An outcome with a sign and a colour; what stands behind its colon goes beside it."""
     if not outcome:
         return ""
-    return f'<span class="badge {kind}"><span aria-hidden="true">{_SIGNS[kind]}</span> {ink.text(outcome)}</span>'
+    word, _, more = outcome.partition(": ")
+    kind = _BADGES.get(word, "plain")
+    beside = f' <span class="beside">{ink.text(more)}</span>' if more else ""
+    return f'<span class="badge {kind}"><span aria-hidden="true">{_SIGNS[kind]}</span> {ink.text(word)}</span>{beside}'
 
 
 def _chart(chart: Chart, ink: Ink) -> str:

@@ -34,7 +34,7 @@ MAX_TEXT = 65_536
 """Bytes of a text file that the report shows."""
 
 SHARES = (0.0, 0.01, *(round(0.025 * n, 3) for n in range(1, 40)), 0.99, 0.995, 1.0)
-"""Shares at which a distribution is drawn. A step curve through 44 values cannot be told from one through all of them at this size."""
+"""Shares at which a distribution is drawn. At the size of a chart, a curve through these cannot be told from one through all."""
 
 MEASURES = ("ttft", "tpot", "inter_chunk_latency", "e2e_latency")
 """The distributions that are drawn, by their names in the catalogue of metrics."""

@@ -26,7 +26,7 @@ class WrongHash(Exception):
 def packed(package: str, integrity: str, folder: Path) -> Path:
     """The package's archive, fetched by npm into ``folder``. Raises WrongHash, or CalledProcessError when npm fails."""
     done = subprocess.run(["npm", "pack", "--json", package], cwd=folder, check=True, capture_output=True, text=True)
-    archive = folder / json.loads(done.stdout)[0]["filename"]
+    archive = folder / str(json.loads(done.stdout)[0]["filename"])
     kind, _, wanted = integrity.partition("-")
     found = base64.b64encode(hashlib.new(kind, archive.read_bytes()).digest()).decode("ascii")
     if found != wanted:
