@@ -22,7 +22,8 @@ from audition.wayback.procs import ProcessServer
 from audition.wayback.proctable import connections
 from audition.wayback.server import WaybackError
 
-Note = Callable[[str], None]
+Note = Callable[[str, bool], None]
+"""Says a text now, and puts it into the record of the next leg. The flag: it is a warning."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Served:
 
 
 class Parking:
-    """The parking of one run. ``note``: says a text now and puts it into the record of the next leg."""
+    """The parking of one run."""
 
     def __init__(self, gpu: Callable[[], GpuPlan], note: Note) -> None:
         self._gpu, self._note = gpu, note
@@ -50,9 +51,9 @@ class Parking:
         """
         choice = self._choice(production)
         if choice.target is None:
-            self._note(f"{production.arm} cannot be parked: {choice.why_not}; it is stopped and started instead")
+            self._note(f"{production.arm} cannot be parked: {choice.why_not}; it is stopped and started instead", True)
             return production, others
-        self._note(f"{production.arm} is parked {choice.said}; requests sent to it meanwhile are answered late, not refused")
+        self._note(f"{production.arm} is parked {choice.said}; requests sent to it meanwhile are answered late, not refused", False)
         self._production = production.arm
         production = replace(production, park=choice.target)
         others = [
@@ -89,7 +90,7 @@ class Parking:
         except WaybackError as error:
             chosen = Choice(None, why_not=str(error))
         if chosen.target is None:
-            self._note(f"{arm} cannot be parked now: {chosen.why_not}; it is stopped and will be booted for its next leg")
+            self._note(f"{arm} cannot be parked now: {chosen.why_not}; it is stopped and will be booted for its next leg", True)
             return None
         waiting = drain(served.endpoint, 0.0, lambda: True) if arm == self._production else None
         refs = chosen.target.processes
@@ -103,7 +104,7 @@ class Parking:
         self._targets[arm] = replace(target, park=chosen.target)
         if waiting is not None:
             count = "an unknown number of" if waiting.left is None else str(waiting.left)
-            self._note(f"{arm} was parked in {moved.seconds:.1f} s with {count} requests under way, which wait until it is resumed")
+            self._note(f"{arm} was parked in {moved.seconds:.1f} s with {count} requests under way, which wait until it is resumed", False)
         return {"parked": chosen.target.parker, "seconds": moved.seconds, "processes": [ref.pid for ref in refs]}
 
     def _now(self, target: ArmTarget) -> Choice:
@@ -141,9 +142,9 @@ class Parking:
         if bad:
             text = "; ".join(f"{check.name}: {check.detail}" for check in bad)
             raise InternalError(f"{arm} was resumed, but does not work as before", seen=text)
-        self._note(f"{arm} was resumed in {moved.seconds:.1f} s and worked {seconds:.1f} s later; this leg has no boot of its own")
+        self._note(f"{arm} was resumed in {moved.seconds:.1f} s and worked {seconds:.1f} s later; this leg has no boot of its own", False)
         if waiting:
-            self._note(f"{waiting} connections to {arm} were open when it was resumed: requests that had waited, or idle clients")
+            self._note(f"{waiting} connections to {arm} were open when it was resumed: requests that had waited, or idle clients", False)
         if arm != self._production:
             self._targets[arm] = replace(target, park=replace(target.park, processes=[]))
         return {"resumed": target.park.parker, "seconds": moved.seconds, "checked_seconds": seconds, "connections": waiting}

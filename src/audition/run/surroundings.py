@@ -80,7 +80,7 @@ class World:
         self._plan: RestorePlan | None = None
         self._greedy: tuple[dict[str, Any], list[str], str] = ({}, [], "not recorded")
         self._claims: list[socket.socket] = []
-        self._parking = Parking(lambda: self._gpu, lambda text: self._note(text, "park"))
+        self._parking = Parking(lambda: self._gpu, self._note_parking)
         self.fence = 0
 
     # -- before anything is touched -----------------------------------------------------------------------------------
@@ -297,10 +297,14 @@ class World:
             self._note(f"{drained.left} requests were still running after {drained.seconds:.0f} s and were cut")
         return {"left": drained.left, "seconds": drained.seconds, "detail": drained.detail}
 
-    def _note(self, text: str, code: str = "drain") -> None:
+    def _note(self, text: str) -> None:
         """Say it now, and in the record of the next leg."""
         self._reporter.warn(text)
-        self._meter.notes.append((code, text))
+        self._meter.notes.append(("drain", text))
+
+    def _note_parking(self, text: str, warning: bool) -> None:
+        (self._reporter.warn if warning else self._reporter.say)(text)
+        self._meter.notes.append(("park", text))
 
     def park(self, engine: Engine) -> dict[str, Any] | None:
         """Park an arm and see that it lets the GPU go; None when it cannot be parked. Raises InternalError."""

@@ -265,7 +265,7 @@ def choose(members: Sequence[Proc], port: int, *, holders: Sequence[int] = (), w
     pids = ", ".join(str(ref.pid) for ref in refs)
     return Choice(
         ParkTarget("stop", refs),
-        f"by the stand-in SIGSTOP/SIGCONT on process {pids}, which hold no CUDA context: no memory is moved, none is freed",
+        f"by the stand-in (SIGSTOP, SIGCONT; process {pids}), as none of its processes holds a CUDA context: no memory is freed",
     )
 
 
@@ -296,4 +296,4 @@ def _choose_cuda(members: Sequence[Proc], holders: Sequence[int]) -> Choice:
     if foreign := _not_ours(refs):
         return Choice(None, why_not=foreign)
     pids = ", ".join(str(ref.pid) for ref in refs)
-    return Choice(ParkTarget("cuda", refs), f"by the driver's checkpoint calls on process {pids}")
+    return Choice(ParkTarget("cuda", refs), f"by the driver's checkpoint calls (process {pids})")
