@@ -1,4 +1,4 @@
-"""The crash world that parks: an engine with a worker behind it, a candidate on a port of its own, every arm parked at least once."""
+"""The crash world that parks: an engine with a worker behind it, a candidate on a port of its own, every arm parked once."""
 
 from __future__ import annotations
 
@@ -72,9 +72,7 @@ class ParkWorld(World):
     def answers(self) -> bool:
         """With a completion: a parked server lists its models as a working one does."""
         body = json.dumps({"model": "m", "prompt": "x"}).encode()
-        ask = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}/v1/completions", body, {"Content-Type": "application/json"}
-        )
+        ask = urllib.request.Request(f"http://127.0.0.1:{self.port}/v1/completions", body, {"Content-Type": "application/json"})
         try:
             with urllib.request.urlopen(ask, timeout=10) as reply:
                 return bool(json.load(reply)["choices"][0]["text"])

@@ -17,7 +17,6 @@ from crash.kill_matrix import VICTIMS, all_jobs, every_point, run_matrix
 from crash.parking import ParkWorld
 from crash.variants import run_record
 
-
 STRUCK = ("leg-2.park", "leg-3.park", "leg-3.unpark", "leg-4.unpark", "restore.unpark")
 """Production is parked, the candidate is, production is resumed, the candidate is, the way back resumes production. `kill_matrix.py
 --engine park` strikes every other step, too."""
@@ -49,9 +48,7 @@ def notes(here: ParkWorld) -> str:
 
 def leader(here: ParkWorld) -> int:
     """Production's leader: the one that listens on production's port."""
-    [pid] = [
-        pid for pid in here.engine_pids() if f"--port\0{here.port}\0".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    [pid] = [pid for pid in here.engine_pids() if f"--port\0{here.port}\0".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()]
     return pid
 
 

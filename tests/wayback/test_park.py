@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -24,7 +24,7 @@ from audition.wayback.park_cuda import CudaParker
 from audition.wayback.plan import ArmTarget, EndpointPlan, GpuPlan, ParkTarget, ProcessRef, RestorePlan
 from audition.wayback.procs import ProcessServer
 from audition.wayback.proctable import Proc, connections, is_alive, own_ref, read_proc, ref_of
-from audition.wayback.restore import restore
+from audition.wayback.restore import EFFECTS, Restoring, restore
 from audition.wayback.server import ServerView, WaybackError
 from wayback.tiny_world import FAST, World, start_and_wait, wait_until
 
@@ -179,7 +179,7 @@ def test_a_parked_process_can_be_killed(bench: Bench) -> None:
 
 
 class Ranks:
-    """A parker of imagined ranks that keeps what was asked of it. ``fails``: calls that fail, ``half``: that fail after they worked."""
+    """A parker of imagined ranks that keeps what was asked of it. ``fails``: calls that fail, ``half``: that fail once done."""
 
     kind: Literal["cuda", "stop"] = "cuda"
 
@@ -391,27 +391,44 @@ def test_a_parked_candidate_is_ended_too(world: World) -> None:
     assert other.members() == []
 
 
-def broken(world: World, spoil: Callable[[RestorePlan], None]) -> tuple[RestorePlan, ProcessRef]:
+def fails(run: Restoring, _: Step) -> str:
+    """What the driver does when it gives a process up: nothing is resumed."""
+    run.note(unparks=run.done.unparks + 1)
+    raise WaybackError("the driver gave it up")
+
+
+def test_what_cannot_be_resumed_is_killed_and_started_anew(world: World) -> None:
     plan, leader = both(world)
-    spoil(plan)
-    return plan, leader
+    report = restore(plan, pace=FAST, effects={**EFFECTS, "unpark": fails})
+    assert report.verified, report
+    steps = [step.step for step in report.steps]
+    assert steps[:6] == ["stop:candidate", "gpu", "unpark", "stop:production", "gpu", "start"]
+    assert not is_alive(leader)
 
 
-def test_what_cannot_be_resumed_is_killed_and_started_anew_and_said(world: World) -> None:
-    """One of the processes that the plan names is gone, the other one is parked."""
+def test_a_failed_resume_is_said_loudly(world: World) -> None:
+    """One of the processes that the plan names is gone. The other one is resumed, and production works all the same."""
     plan, leader = both(world)
     assert plan.production.park is not None
-    child = world.stranger(sys.executable, "-c", "import time; time.sleep(600)")
-    os.kill(child.pid, signal.SIGKILL)
-    wait_until(lambda: not is_alive(child))
-    named = [*plan.production.park.processes, child]
+    gone = world.stranger(sys.executable, "-c", "import time; time.sleep(600)")
+    os.kill(gone.pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(gone))
+    named = [*plan.production.park.processes, gone]
     plan = replace(plan, production=replace(plan.production, park=replace(plan.production.park, processes=named)))
     report = restore(plan, pace=FAST)
     assert report.verified, report
-    steps = [step.step for step in report.steps]
-    assert steps[steps.index("unpark") :][:4] == ["unpark", "ready", "verify", "sidecars"] or "start" in steps
-    assert any("COULD NOT BE RESUMED" in text for text in report.warnings)
-    assert is_alive(leader) is ("start" not in steps)
+    assert any("COULD NOT BE RESUMED" in text and f"process {gone.pid} is gone" in text for text in report.warnings)
+    assert is_alive(leader)
+
+
+@pytest.mark.skipif(why_no_gpu() is None, reason="the driver can be asked on this machine")
+def test_where_the_driver_cannot_be_asked_a_completion_tells_and_production_is_started_anew(world: World) -> None:
+    plan, leader = both(world)
+    assert plan.production.park is not None
+    plan = replace(plan, production=replace(plan.production, park=replace(plan.production.park, parker="cuda")))
+    report = restore(plan, pace=replace(FAST, call_s=0.3))
+    assert report.verified, report
+    assert not is_alive(leader)
 
 
 def test_a_resumed_production_that_answers_otherwise_is_restarted(world: World) -> None:

@@ -104,7 +104,7 @@ class Parking:
         self._targets[arm] = replace(target, park=chosen.target)
         if waiting is not None:
             count = "an unknown number of" if waiting.left is None else str(waiting.left)
-            self._note(f"{arm} was parked in {moved.seconds:.1f} s with {count} requests under way, which wait until it is resumed", False)
+            self._note(f"{arm} was parked in {moved.seconds:.1f} s with {count} requests under way, which now wait", False)
         return {"parked": chosen.target.parker, "seconds": moved.seconds, "processes": [ref.pid for ref in refs]}
 
     def _now(self, target: ArmTarget) -> Choice:
@@ -142,9 +142,9 @@ class Parking:
         if bad:
             text = "; ".join(f"{check.name}: {check.detail}" for check in bad)
             raise InternalError(f"{arm} was resumed, but does not work as before", seen=text)
-        self._note(f"{arm} was resumed in {moved.seconds:.1f} s and worked {seconds:.1f} s later; this leg has no boot of its own", False)
+        self._note(f"{arm} was resumed in {moved.seconds:.1f} s and worked {seconds:.1f} s later; this leg has no boot", False)
         if waiting:
-            self._note(f"{waiting} connections to {arm} were open when it was resumed: requests that had waited, or idle clients", False)
+            self._note(f"{waiting} connections to {arm} were open when it was resumed: waiting requests or idle clients", False)
         if arm != self._production:
             self._targets[arm] = replace(target, park=replace(target.park, processes=[]))
         return {"resumed": target.park.parker, "seconds": moved.seconds, "checked_seconds": seconds, "connections": waiting}

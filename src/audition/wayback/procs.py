@@ -193,7 +193,7 @@ class ProcessServer:
         if parked := self.parked():
             return replace(view, state="parked", detail=f"{view.detail}: {parked}", parkable=True)
         named = self.arm.park.processes
-        return replace(view, parkable=bool(named) and all(is_alive(ref) for ref in named))
+        return replace(view, parkable=any(is_alive(ref) for ref in named))
 
     def parked(self) -> str:
         """What says that it is parked; "" when it is not, or no plan to park it was made."""

@@ -168,7 +168,7 @@ def _unpark(run: Restoring, _: Step) -> str:
             raise WaybackError("there is no plan to park it")
         moved = unpark(parker_of(target), target.processes)
     except WaybackError as error:
-        text = f"production was parked and COULD NOT BE RESUMED: {error}; it is killed and started anew, as without parking"
+        text = f"production was parked and COULD NOT BE RESUMED: {error}; if it does not work now, it is killed and started anew"
         run.report.warnings.append(text)
         raise WaybackError(text) from error
     return f"resumed after {moved.seconds:.1f} s ({target.parker})"
