@@ -252,6 +252,33 @@ def test_two_who_unpark_at_once_do_not_hinder_each_other() -> None:
     assert {ranks.state(ref) for ref in REFS} == {"running"}
 
 
+class Busy(Ranks):
+    """The checkpoint that a killed caller began: calls are refused until it is over, and then the process is parked."""
+
+    refusals = 2
+
+    def unlock(self, ref: ProcessRef) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            if not self.refusals:
+                self.states[ref.pid] = "parked"
+            raise WaybackError("illegal state")
+        super().unlock(ref)
+
+
+def test_a_move_that_a_killed_caller_began_is_waited_for() -> None:
+    ranks = Busy()
+    ranks.states[11] = "locked"
+    with pytest.raises(WaybackError, match="illegal state"):
+        unpark(ranks, REFS[:1])
+    unpark(ranks, REFS[:1], 20.0)
+    assert ranks.state(REFS[0]) == "running"
+    given_up = Ranks()
+    given_up.states[12] = "failed"
+    with pytest.raises(WaybackError, match="failed"):
+        unpark(given_up, REFS, 600.0)
+
+
 def test_nothing_to_park_is_an_error() -> None:
     with pytest.raises(ParkFailedError, match="no process"):
         park(StopParker(), [], 1.0)

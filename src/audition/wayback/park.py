@@ -17,12 +17,14 @@ from audition.wayback.plan import ParkTarget, ProcessRef
 from audition.wayback.proctable import Proc, credentials, is_alive, listeners, read_proc, ref_of, send_signal
 from audition.wayback.server import WaybackError
 
-State = Literal["running", "locked", "parked", "failed", "gone"]
-"""Of one process. locked: its calls to the GPU wait; parked: its GPU memory is in host memory; failed: the driver gave it up."""
+State = Literal["running", "locked", "moving", "parked", "failed", "gone"]
+"""Of one process. locked: its calls to the GPU wait; moving: its memory is under way (newer drivers say so); parked: its GPU memory
+is in host memory; failed: the driver gave it up."""
 
 STOP_S = 10.0
 """How long a stopped process may take to show as stopped, in seconds. A signal takes well under a millisecond."""
 _POLL_S = 0.005
+_AGAIN_S = 0.5
 _NVIDIA = "/dev/nvidia"
 _ENGINE_NAMES = ("VLLM::EngineCor", "VLLM::Worker")
 """How vLLM names its engine processes; the kernel keeps 15 characters."""
@@ -156,12 +158,26 @@ def park(parker: Parker, refs: Sequence[ProcessRef], lock_s: float) -> Moved:
     return Moved(locked - began, time.monotonic() - locked)
 
 
-def unpark(parker: Parker, refs: Sequence[ProcessRef]) -> Moved:
+def unpark(parker: Parker, refs: Sequence[ProcessRef], patience_s: float = 0.0) -> Moved:
     """Restore all, then unlock all, then see that all run. Safe to call in every state, and by two at once: what another caller
     has done meanwhile counts as done.
 
-    Raises WaybackError when a process is gone, was given up by the driver, or does not run afterwards.
+    ``patience_s``: how long to try again, in seconds. A move that a killed caller began goes on without it, and a driver that does
+    not tell refuses the next call until it is over. Raises WaybackError when a process is gone, was given up by the driver, or does
+    not run afterwards.
     """
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            return _unpark_once(parker, refs)
+        except WaybackError:
+            lost = any(parker.state(ref) in ("failed", "gone") for ref in refs)
+            if lost or time.monotonic() >= until:
+                raise
+            time.sleep(_AGAIN_S)
+
+
+def _unpark_once(parker: Parker, refs: Sequence[ProcessRef]) -> Moved:
     began = time.monotonic()
     for ref in refs:
         _step(parker, ref, ("parked",), parker.restore)

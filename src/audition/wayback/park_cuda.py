@@ -20,7 +20,8 @@ from audition.wayback.server import WaybackError
 OLDEST_DRIVER = 570
 """First driver branch with these calls for another process (CUDA 12.8)."""
 LIBRARY = "libcuda.so.1"
-_STATES: tuple[State, ...] = ("running", "locked", "parked", "failed")  # CUprocessState 0 to 3
+_STATES: tuple[State, ...] = ("running", "locked", "parked", "failed", "moving", "moving")
+"""CUprocessState by value. 4 and 5 (checkpointing, restoring) are of drivers newer than those that were tried."""
 _ARGS_BYTES = 64
 _SUCCESS, _INVALID_VALUE = 0, 1
 _ERRORS = {

@@ -166,7 +166,7 @@ def _unpark(run: Restoring, _: Step) -> str:
     try:
         if target is None:
             raise WaybackError("there is no plan to park it")
-        moved = unpark(parker_of(target), target.processes)
+        moved = unpark(parker_of(target), target.processes, target.lock_s)
     except WaybackError as error:
         text = f"production was parked and COULD NOT BE RESUMED: {error}; if it does not work now, it is killed and started anew"
         run.report.warnings.append(text)
