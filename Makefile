@@ -18,8 +18,14 @@ help: ## List what one can do here
 rehearse: $(RUNTIME) ## Set up and rehearse the reference spike (no GPU, no docker, about a minute)
 	@$(BIN)/audition rehearse mtp-k3 $(ARGS); code=$$?; case $$code in 0|3|4) ;; *) exit $$code ;; esac
 
+# Real vLLM takes all cores that it gets, so its tests come last and alone; all others run in two processes.
 test: dev live-env docker-env ## Set up and run all tests, real vLLM and Docker included where the machine allows it (half an hour)
+ifeq ($(strip $(ARGS)),)
+	@$(BIN)/python -m pytest -m "not live" -n 2 --dist loadgroup --durations=25
+	@$(BIN)/python -m pytest -m live --durations=10
+else
 	@$(BIN)/python -m pytest $(ARGS)
+endif
 
 check: lint types imports test ## Everything that must be green: ruff, strict types, import contract, all tests
 

@@ -25,12 +25,23 @@ from benchmarks.flag_sources import (
     Sources,
     bases,
     class_fields,
+    is_dataclass,
+    is_enum,
+    members,
     method,
 )
 
 
 class ParserRef:
     """Stands for the parser and each of its groups."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of an enumeration."""
+
+    name: str
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -202,6 +213,8 @@ class Interpreter:
         holder = self.value(node.value, frame)
         if isinstance(holder, ClassRef):
             return self.of_class(holder, node.attr)
+        if isinstance(holder, Member) and node.attr in {"value", "name"}:
+            return holder.value if node.attr == "value" else holder.name
         if isinstance(holder, Module):
             try:
                 return self.settle(self.sources.lookup(holder, node.attr), frame)
@@ -213,20 +226,35 @@ class Interpreter:
         return Opaque(ast.unparse(node))
 
     def of_class(self, cls: ClassRef, name: str) -> Any:
-        """What ``Class.name`` is: a method, the default of a field, or a plain class attribute."""
+        """What ``Class.name`` is: a method, a member, the default of a field, or a plain class attribute.
+
+        A list or dictionary of a class that is no dataclass is a registry, filled while the program runs, so it stays opaque.
+        """
         if name == "__name__":
             return cls.node.name
         if name == "__doc__":
             return ast.get_docstring(cls.node) or ""
         if found := method(self.sources, cls, name):
             return FuncRef(found.module, found.node, found.owner, cls)
+        if is_enum(self.sources, cls):
+            return next((m for m in self.all_members(cls) if m.name == name), Opaque(f"{cls.node.name}.{name}"))
+        plain = self.plain_attribute(cls, name)
+        registry = isinstance(plain, list | dict) and not is_dataclass(self.sources, cls)
+        return Opaque(f"{cls.node.name}.{name}") if registry else plain
+
+    def all_members(self, cls: ClassRef) -> list[Member]:
+        """The members of an enumeration, in the order of the source."""
+        return [Member(name, self.value(value, Frame(cls.module, cls))) for name, value in members(cls).items()]
+
+    def plain_attribute(self, cls: ClassRef, name: str) -> Any:
+        """The default of a field, or the value of an assignment in the class or its bases."""
         if known := class_fields(self.sources, cls).get(name):
             return self.default_of(known.default, known.module)
         for statement in cls.node.body:
             if isinstance(statement, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in statement.targets):
                 return self.value(statement.value, Frame(cls.module, cls))
         for base in bases(self.sources, cls):
-            if isinstance(base, ClassRef) and not isinstance(found_above := self.of_class(base, name), Opaque):
+            if isinstance(base, ClassRef) and not isinstance(found_above := self.plain_attribute(base, name), Opaque):
                 return found_above
         return Opaque(f"{cls.node.name}.{name}")
 
@@ -329,6 +357,8 @@ class Interpreter:
     def _listcomp(self, node: ast.ListComp | ast.GeneratorExp, frame: Frame) -> Any:
         rule = node.generators[0]
         values = self.value(rule.iter, frame)
+        if isinstance(values, ClassRef) and is_enum(self.sources, values):
+            values = self.all_members(values)
         if len(node.generators) > 1 or not isinstance(values, list | tuple | dict):
             return Opaque(ast.unparse(node))
         out = []

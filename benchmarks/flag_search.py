@@ -13,7 +13,7 @@ PROFILES = ("examples/mtp-k3/*.yml", "examples/tiny-vllm/*.yaml", "tests/data/co
 EXTRA = (
     "--max-model-length", "--prefix-match-unit", "--spec-tokens", "--guided-decoding-backend", "--num-lookahead-slots", "--task",
     "--disable-log-requests", "--shutdown-timeout", "--rope-scaling", "--no-enable-expert-parallel", "-ep", "-O",
-    "--no-port", "--seed",
+    "--no-port", "--seed", "--disable-prefix-caching", "--disable-expert-parallel",
 )  # fmt: skip
 """Added to what the examples use: arguments that come, go, or never were."""
 PLACES = ("vllm/engine/arg_utils.py", "vllm/entrypoints/cli/serve.py", "vllm/entrypoints/openai/cli_args.py",
@@ -39,6 +39,8 @@ def membership(folder: Path, wanted: list[str]) -> dict[str, bool]:
     """Whether each wanted argument exists in the sources below ``folder``."""
     texts = [path.read_text(encoding="utf-8") for place in PLACES if (path := folder / place).is_file()]
     joined = "\n".join(texts)
+    parser = folder / "vllm/utils/argparse_utils.py"
+    paired = parser.is_file() and "_inverse_prefixes" in parser.read_text(encoding="utf-8")
     fields: set[str] = set()
     for text in texts:
         for block in re.findall(r"^class \w*FrontendArgs.*?(?=^(?:class |def |@)|\Z)", text, re.DOTALL | re.MULTILINE):
@@ -48,6 +50,9 @@ def membership(folder: Path, wanted: list[str]) -> dict[str, bool]:
         positive = "--" + flag.removeprefix("--no-") if flag.startswith("--no-") else flag
         quoted = re.search(rf"""["']{re.escape(positive)}["']""", joined) is not None
         out[flag] = (quoted or positive[2:].replace("-", "_") in fields) and (positive == flag or _paired(joined, positive))
+        enabled = flag.replace("--disable-", "--enable-")
+        if paired and enabled != flag and f'"{enabled}"' in joined:
+            out[flag] = out[flag] or _paired(joined, enabled)
     return out
 
 

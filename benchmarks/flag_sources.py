@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,11 @@ class Module:
     names: dict[str, ast.stmt] = field(default_factory=dict)
     typing_names: dict[str, ast.stmt] = field(default_factory=dict)
 
+    @property
+    def stars(self) -> list[ast.ImportFrom]:
+        """The imports of everything that another module has."""
+        return [n for n in self.tree.body if isinstance(n, ast.ImportFrom) and n.names[0].name == "*"]
+
 
 def _bound(statement: ast.stmt) -> Iterator[str]:
     if isinstance(statement, ast.ClassDef | ast.FunctionDef):
@@ -91,6 +97,15 @@ def _collect(body: list[ast.stmt], names: dict[str, ast.stmt], typing_names: dic
                     names[name] = statement
 
 
+def _dotted(module: Module, statement: ast.ImportFrom) -> str:
+    """The full name of the module that a statement imports from, relative ones included."""
+    if not statement.level:
+        return statement.module or ""
+    parts = module.name.split(".")
+    parts = parts[: len(parts) - statement.level + (1 if module.package else 0)]
+    return ".".join([*parts, *([statement.module] if statement.module else [])])
+
+
 class Sources:
     """The source tree below ``root``; modules are parsed when they are first asked for."""
 
@@ -120,7 +135,7 @@ class Sources:
         first, second = (module.typing_names, module.names) if typing else (module.names, module.typing_names)
         statement = first.get(name, second.get(name))
         if statement is None:
-            raise KeyError(name)
+            return self._starred(module, name, typing=typing)
         if isinstance(statement, ast.ClassDef):
             return ClassRef(module, statement)
         if isinstance(statement, ast.FunctionDef):
@@ -143,12 +158,16 @@ class Sources:
     def _imported(self, dotted: str) -> Module | External:
         return self.module(dotted) or External(dotted)
 
+    def _starred(self, module: Module, name: str, *, typing: bool) -> Any:
+        for statement in module.stars:
+            source = self.module(_dotted(module, statement))
+            if source is not None:
+                with suppress(KeyError):
+                    return self.lookup(source, name, typing=typing)
+        raise KeyError(name)
+
     def _from(self, module: Module, statement: ast.ImportFrom, name: str, *, typing: bool) -> Any:
-        dotted = statement.module or ""
-        if statement.level:
-            parts = module.name.split(".")
-            parts = parts[: len(parts) - statement.level + (1 if module.package else 0)]
-            dotted = ".".join([*parts, *([dotted] if dotted else [])])
+        dotted = _dotted(module, statement)
         source = self.module(dotted)
         if source is None:
             return External(f"{dotted}.{name}")
@@ -264,10 +283,13 @@ def bases(sources: Sources, cls: ClassRef) -> list[ClassRef | External]:
     found: list[ClassRef | External] = []
     for base in cls.node.bases:
         head = base.value if isinstance(base, ast.Subscript) else base
+        first, _, rest = ast.unparse(head).partition(".")
         try:
-            meaning = sources.lookup(cls.module, ast.unparse(head).split(".")[0])
+            meaning = sources.lookup(cls.module, first)
         except KeyError:
-            meaning = External(ast.unparse(head))
+            meaning = External(first)
+        if rest and isinstance(meaning, External):
+            meaning = External(f"{meaning.dotted}.{rest}")
         if isinstance(meaning, ClassRef | External):
             found.append(meaning)
     return found
@@ -280,6 +302,25 @@ def is_dataclass(sources: Sources, cls: ClassRef) -> bool:
         if name in {"dataclass", "config"}:
             return True
     return any(is_dataclass(sources, base) for base in bases(sources, cls) if isinstance(base, ClassRef))
+
+
+def is_enum(sources: Sources, cls: ClassRef) -> bool:
+    """Whether the class is an enumeration."""
+    for base in bases(sources, cls):
+        if is_enum(sources, base) if isinstance(base, ClassRef) else base.dotted.split(".")[-1] in {"Enum", "IntEnum", "StrEnum"}:
+            return True
+    return False
+
+
+def members(cls: ClassRef) -> dict[str, ast.expr]:
+    """The members of an enumeration with the expressions of their values."""
+    return {
+        target.id: statement.value
+        for statement in cls.node.body
+        if isinstance(statement, ast.Assign)
+        for target in statement.targets
+        if isinstance(target, ast.Name) and not target.id.startswith("_")
+    }
 
 
 def is_dict_subclass(sources: Sources, cls: ClassRef) -> bool:

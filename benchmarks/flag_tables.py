@@ -26,7 +26,7 @@ from typing import Any
 from benchmarks import flag_search
 from benchmarks.flag_fetch import Release, fetch, released
 from benchmarks.flag_fields import Rules, extra_keys, hints_of, keywords_of, rules_of
-from benchmarks.flag_interpreter import Added, Interpreter, ParserRef, TypeFn
+from benchmarks.flag_interpreter import Added, Interpreter, Member, ParserRef, TypeFn
 from benchmarks.flag_sources import ClassRef, External, FuncRef, Opaque, Sources, class_fields, method
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,10 +92,25 @@ class Reader:
             record["config"] = self.config(self.sources.lookup(module, "SpeculativeConfig"))
         if isinstance(keywords.get("nargs"), int):
             record["count"] = keywords["nargs"]
+        if record["kind"] == "bool" and (pairs := self.inverse_prefixes()):
+            inverse = [new + n.removeprefix(old) for n in added.names for old, new in pairs.items() if n.startswith(old)]
+            record |= {"inverse": inverse} if inverse else {}
         record |= _choices(keywords) | _default(keywords.get("default", False if action == "store_true" else None))
         if text := _deprecated(keywords):
             record["deprecated"] = text
         return record
+
+    def inverse_prefixes(self) -> dict[str, str]:
+        """Prefixes that turn each other off, as ``--enable-`` and ``--disable-``, where the version's parser pairs them.
+
+        Told by the table in the action that the parser puts in the place of argparse's own for booleans.
+        """
+        module = self.sources.module("vllm.utils.argparse_utils")
+        for node in ast.walk(module.tree) if module else ():
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_inverse_prefixes":
+                pairs: dict[str, str] = ast.literal_eval(node.value)
+                return pairs
+        return {}
 
     def config(self, cls: ClassRef) -> str:
         """Note the keys of a dataclass that a JSON argument must fit; gives its name."""
@@ -237,6 +252,8 @@ def _default(given: Any) -> Record:
 
 
 def _plain(given: Any) -> Any:
+    if isinstance(given, Member):
+        return _plain(given.value)
     if given is None or isinstance(given, bool | int | float | str):
         return given
     if isinstance(given, list | tuple) and all(_plain(g) is not ... for g in given):

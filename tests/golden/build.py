@@ -93,6 +93,7 @@ def facts(arm: str) -> dict[str, Any]:
         "arguments": words(arm),
         "engine_version": "0.19.1",
         "torch": "2.10.0",
+        "image": "registry.lab.example:5000/team/patched:7" if arm == "v2g" else "vllm/vllm-openai:v0.19.1",
         "host": {"cpus": 32, "gpus": gpus, "driver": "580.65.06"},
         "kv_capacity_tokens": 322_437.0 if arm == "mtp" else 2_028_995.0,
         "max_concurrency": 2.46 if arm == "mtp" else 7.74,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ PRIVATE = (
     "5002",
     "project_spec_dec",
     "4711",
+    "patched:7",
 )
 VERDICTS = {"go": "GO", "no-go-boot": "NO-GO", "inconclusive": "INCONCLUSIVE", "cut": "INCONCLUSIVE", "rehearsal": "NO-GO"}
 
@@ -144,6 +146,11 @@ def problems(value: Any, schema: dict[str, Any], root: dict[str, Any], where: st
 def test_the_schema_is_the_committed_one() -> None:
     """When this fails on purpose: raise RESULT_SCHEMA if a reader of old files would be misled, and run `make golden`."""
     assert SCHEMA.read_text(encoding="utf-8") == schema_text()
+
+
+def test_the_schema_is_printed_by_a_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "audition", "schema", "--result"], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == json.loads(SCHEMA.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("case", CASES)

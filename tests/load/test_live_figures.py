@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import statistics
+from pathlib import Path
 
+import uvloop
+
+from audition.judge.records import RequestRecord
 from audition.load.body import Body
 from audition.load.live import MOST_GROWING, Live, last_count
+from audition.load.telemetry import SAMPLE_S
+from audition.load.workload import Progress, run_workload
+from audition.observe.prometheus import ACCEPTED, DRAFT_TOKENS
+from audition.spike.model import Workload
 from audition.units import NoData
+from load.arms import MTP3, simulated_arm
 
 
 def event(text: str, tokens: int | None, key: str = "content") -> bytes:
@@ -61,3 +72,27 @@ def test_a_body_whose_beginning_was_dropped_gives_no_first_token() -> None:
     live.ended(body, 0.0, ok=True)
     assert isinstance(live.ttft_p50(), NoData)
     assert live.tokens([]) == 2
+
+
+def test_figures_on_the_way_agree_with_the_records(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    workload = Workload.model_validate({"name": "w", "users": 4, "duration": SAMPLE_S + 2.0, "max_tokens": 60, "warmup": 0})
+    with simulated_arm(tmp_path, *MTP3, step_base_ms=10.0) as arm:
+        work = run_workload(
+            arm.endpoint, workload, leg_salt="live", seed=1, out_dir=tmp_path, alive=arm.alive, give_up=lambda: False,
+            on_progress=seen.append,
+        )  # fmt: skip
+        record = uvloop.run(asyncio.wait_for(work, 120))
+    measuring = [now for now in seen if now.phase == "measuring"]
+    counts = [now.tokens for now in measuring if not isinstance(now.tokens, NoData)]
+    assert counts == sorted(counts)
+    lines = [RequestRecord.from_line(line) for line in (tmp_path / record.requests_file).read_text().splitlines()]
+    last = measuring[-1]
+    assert last.done == len(lines)
+    assert last.tokens == sum(line.completion_tokens or 0 for line in lines)
+    assert not isinstance(last.ttft_p50_s, NoData)
+    firsts = statistics.median(line.stream.first - line.scheduled for line in lines if line.stream and line.stream.first)
+    assert abs(last.ttft_p50_s - firsts) < 0.001
+    assert record.counters is not None
+    assert 0 < last.counters[ACCEPTED] <= record.counters[ACCEPTED]
+    assert 0 < last.counters[DRAFT_TOKENS] <= record.counters[DRAFT_TOKENS]

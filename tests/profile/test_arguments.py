@@ -151,6 +151,22 @@ def test_short_levels_mean_what_the_version_makes_of_them(argv: list[str], versi
     assert not parsed.findings
 
 
+def test_from_0_33_on_enable_and_disable_turn_each_other_off() -> None:
+    argv = ["m", "--disable-prefix-caching", "--enable-custom-all-reduce"]
+    new = parse(argv, table("0.33.0"))
+    assert (new.given("--enable-prefix-caching"), new.given("--disable-custom-all-reduce"), new.findings) == (False, False, ())
+    assert parse(["m", "--no-enable-prefix-caching"], table("0.33.0")).given("--enable-prefix-caching") is False
+    old = parse(argv, table("0.32.0")).findings
+    assert [f.code for f in old] == ["unknown-flag", "unknown-flag"]
+    assert all("known from 0.33.0 on" in f.text for f in old)
+
+
+def test_an_option_that_comes_back_says_so() -> None:
+    finding = one(["--disable-log-requests"], "0.24.0")
+    assert "dropped in 0.17.0 (0.16.0 was the last to have it) and is known again from 0.33.0 on" in finding.text
+    assert not parse(["m", "--disable-log-requests"], table("0.33.0")).findings
+
+
 def test_the_model_is_the_first_bare_word_or_the_option() -> None:
     have = table("0.19.1")
     assert parse(["vllm", "serve", "a/b", "-tp", "2"], have).model == "a/b"
@@ -224,3 +240,49 @@ def test_no_list_of_words_breaks_the_reading(argv: list[str], version: str) -> N
     assert isinstance(parsed, Parsed)
     assert all(setting.flag.name == name for name, setting in parsed.settings.items())
     assert parsed.findings == parse(argv, table(version)).findings
+
+
+COMPOSE = Path(__file__).parents[1] / "data" / "compose"
+
+
+def service(file: str, name: str) -> list[str]:
+    """The command of a service as compose resolves it, behind its entry point."""
+    found = json.loads((COMPOSE / f"{file}.config.json").read_text(encoding="utf-8"))["services"][name]
+    return [word.replace("$$", "$") for word in [*(found["entrypoint"] or []), *found["command"]]]
+
+
+def test_a_script_as_entry_point_gives_its_last_command_with_spliced_json() -> None:
+    parsed = parse(service("script-entrypoint", "engine"), table("0.27.1"))
+    assert parsed.model == "cyankiwi/Qwen3.8-27B-AWQ-INT4"
+    assert parsed.given("--speculative-config") == {"method": "mtp", "num_speculative_tokens": 3}
+    assert (parsed.given("--max-num-seqs"), parsed.findings) == (16, ())
+
+
+def test_no_release_takes_all_arguments_of_the_list_command() -> None:
+    argv = service("list-command", "vllm")
+    unknown = {
+        v: {f.text.split(" has no ")[1].split(":")[0] for f in parse(argv, table(v)).findings if f.code == "unknown-flag"}
+        for v in tables().versions
+    }
+    assert unknown["0.17.1"] == {"-sc"}
+    assert unknown["0.19.1"] == {"--swap-space"}
+    assert all(unknown.values())
+
+
+@pytest.mark.parametrize(
+    ("version", "codes"),
+    [
+        ("0.19.1", {"bad-choice"}),  # TurboQuant is no part of the stock release
+        ("0.24.0", set()),
+        ("0.33.0", set()),
+        ("0.8.4", {"version-guessed", "bad-choice", "unknown-flag", "unknown-value"}),
+    ],
+)
+def test_the_reference_production_by_version(version: str, codes: set[str]) -> None:
+    assert {f.code for f in parse(service("production", "vllm-medium"), table(version)).findings} == codes
+
+
+def test_the_reference_candidate_is_clean_on_its_version() -> None:
+    parsed = parse(service("candidate-mtp", "vllm-medium"), table("0.19.1"))
+    assert (parsed.findings, parsed.model) == ((), "cyankiwi/Qwen3.6-35B-A3B-AWQ-4bit")
+    assert parsed.given("--override-generation-config") == {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.0}

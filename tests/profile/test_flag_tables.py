@@ -47,6 +47,22 @@ def test_the_table_has_exactly_the_options_of_the_real_parser() -> None:
     assert {frozenset(flag.forms) for flag in have} == {frozenset(names.split(",")) for names in REAL}
 
 
+CAPTURED: dict[str, Any] = json.loads((DATA / "real-options.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("version", CAPTURED["versions"])
+def test_each_captured_release_has_exactly_the_options_of_its_real_parser(version: str) -> None:
+    index = CAPTURED["versions"].index(version)
+    real = {name for name, marks in CAPTURED["options"].items() if marks[index] == "x"}
+    shown = {
+        form
+        for flag in table(version).flags.values()
+        for form in ((flag.name, *flag.also, *flag.inverse) if flag.inverse else flag.forms)
+    }
+    assert shown == real
+    assert len(real) > 150
+
+
 ACTIONS = {"BooleanOptionalAction": "bool", "_StoreTrueAction": "switch", "_AppendAction": "append", "_HelpAction": "help"}
 UNLIKE = {"--mm-processor-device"}
 """Its choices depend on the machine, so the table has them open."""
@@ -82,6 +98,8 @@ def _flag(names: str) -> Flag:
         ("0.25.0rc1", "0.25.0", False, "before the release of 0.25.0"),
         ("0.8.5", "0.9.2", False, "older than every table"),
         ("99.1", "0.33.0", False, "newer than every table"),
+        ("0.1.dev493+g4d9600003", "0.33.0", False, "without a release's tag"),
+        ("0.1.1.dev50+geed1f3d0c", "0.33.0", False, "without a release's tag"),
     ],
 )
 def test_a_version_without_a_table_is_judged_by_a_neighbour_and_says_so(asked: str, used: str, exact: bool, words: str) -> None:

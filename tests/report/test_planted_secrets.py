@@ -139,6 +139,7 @@ def test_no_file_and_no_line_of_a_rehearsal_holds_a_planted_key(tmp_path: Path) 
     files = sorted(path for path in run.rglob("*") if path.is_file())
     names = {path.relative_to(run).as_posix() for path in files}
     assert names >= {"issue-draft.md", "notes-entry.md", "MANIFEST", "legs/02-mtp/engine.log", "legs/02-mtp/leg.json", "spike.yaml"}
+    assert names >= {"profiles/plain.json", "profiles/mtp.json", "summary.md", "decision.md", "spike.resolved.json", "run.json"}
     assert {path.relative_to(run).as_posix(): found for path in files if (found := found_in(path.read_bytes()))} == {}
     assert (found_in(done.stdout), found_in(done.stderr)) == ([], [])
     log = (run / "legs" / "02-mtp" / "engine.log").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 from audition.errors import InternalError
 from audition.judge.load import load_run
 from audition.judge.records import BootRecord, Caveat
-from audition.judge.result import Result, judge_run
+from audition.judge.result import PlacedCaveat, Result, judge_run
 from audition.report.decision import decision_markdown
 from audition.report.documents import Bullets, Code, Document, Heading, Paragraph, Table, to_markdown, to_text
-from audition.report.privacy import private_free
+from audition.report.privacy import private_free, public_image
+from audition.report.summary import MOST_CHARACTERS, summary_markdown
 from audition.report.terminal import summary_text
 from audition.report.upstream import upstream_markdown
 from audition.report.words import number, span
@@ -170,6 +172,20 @@ def test_private_parts_are_taken_out() -> None:
 
 
 @pytest.mark.parametrize(
+    ("reference", "digest", "shown"),
+    [
+        ("vllm/vllm-openai:v0.19.1", "sha256:aa", "vllm/vllm-openai:v0.19.1"),
+        ("ghcr.io/acme/x:1", "sha256:aa", "ghcr.io/acme/x:1"),
+        ("registry.lab:5000/team/x:1", "not recorded", "<address>/team/x:1"),
+        ("localhost/x", "sha256:aa", "<address>/x"),
+        ("vllm-patched-by-maria:7", "image-id sha256:bb", "one of our own, never pushed"),
+    ],
+)
+def test_images_are_named_as_others_know_them(reference: str, digest: str, shown: str) -> None:
+    assert public_image(reference, digest) == shown
+
+
+@pytest.mark.parametrize(
     ("text", "left"),
     [
         (
@@ -188,6 +204,25 @@ def test_private_parts_are_taken_out() -> None:
 def test_private_parts_and_nothing_else(text: str, left: str) -> None:
     assert private_free(text) == left
     assert private_free(left) == left
+
+
+def test_a_summary_fits_a_comment_whatever_the_run_holds(tmp_path: Path) -> None:
+    result, _ = result_of(tmp_path / "run", "no-go-boot")
+    long = "word | with a bar\n" * 500
+    gate = replace(result.gates[0], name=long, why=long, missing=long)
+    caveats = [PlacedCaveat(long, f"code-{n}", "void" if n % 2 else "note", long) for n in range(400)]
+    figures = [replace(f, workload=f"{f.workload}-{n}") for n in range(60) for f in result.legs[0].figures]
+    legs = [replace(result.legs[0], index=n, figures=figures, detail=long) for n in range(200)]
+    huge = replace(
+        result, question=long, reasons=[long] * 400, settle=[long] * 400, gates=[gate] * 400, caveats=caveats, legs=legs,
+        hypotheses=[replace(h, why=long, name=long) for h in result.hypotheses] * 100, production=long,
+    )  # fmt: skip
+
+    text = summary_markdown(huge)
+
+    assert len(text) < MOST_CHARACTERS
+    assert "and 388 more" in text
+    assert text.splitlines()[0] == "## mtp-k3: NO-GO"
 
 
 def test_verdict_and_reasons_stand_at_the_top(tmp_path: Path) -> None:

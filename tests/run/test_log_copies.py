@@ -12,14 +12,14 @@ from typing import Any, cast
 
 import pytest
 
-from audition.engines.base import BootOutcome, Engine
+from audition.engines.base import BootOutcome, Engine, Invocation
 from audition.errors import InternalError
 from audition.run.folder import RunFolder
 from audition.run.leg import KEPT, LONGEST_LINE, SHORT, LegMeter, blame_ourselves
 from audition.run.reporter import Reporter
 from audition.spike.model import Spike
 from audition.wayback.files import copy_bounded, cut_lines, read_bounded
-from audition.wayback.plan import ArmTarget, ProcessTarget
+from audition.wayback.plan import ProcessTarget
 
 SECRET = "planted-secret-value"
 
@@ -39,8 +39,8 @@ class LoggedEngine:
     def log_since_start(self) -> Path:
         return self.log
 
-    def target(self) -> ArmTarget:
-        return ArmTarget("candidate", 1.0, 1, process=self.process)
+    def invocation(self) -> Invocation:
+        return Invocation([], {}, process=self.process)
 
     def boot_id(self) -> str:
         return "boot"

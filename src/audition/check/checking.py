@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,11 +19,13 @@ from audition.check.difference import about_difference, contrast, control
 from audition.check.facts import Facts
 from audition.check.finding import Finding, Report, in_order
 from audition.check.look_arms import Given, Looked, look_at_arm
+from audition.check.look_calendars import look_at_calendars
 from audition.check.look_history import look_at_history
 from audition.check.look_machine import look_at_machine, ours_of
 from audition.check.machine import about_machine
 from audition.check.timing import about_time, plan
 from audition.engines.base import Engine
+from audition.spike.model import Arm
 from audition.spike.parse import LoadedSpike, resolve
 from audition.units import NoData
 
@@ -53,19 +56,25 @@ def gather(loaded: LoadedSpike, engines: Mapping[str, Engine], scope: Scope) -> 
     spike = loaded.spike
     records = resolve(loaded.folder, spike.records.folder)
     history = look_at_history(spike, records, loaded.folder)
-    looked: list[Looked] = []
-    for arm in spike.arms:
+
+    def look(arm: Arm) -> Looked:
         one = look_at_arm(
             arm, engines[arm.name], loaded.folder, os.environ, scope.given, here=scope.here, preflight=scope.preflight
         )
-        looked.append(replace(one, arm=replace(one.arm, boots=history.boots.get(arm.name, ()))))
+        return replace(one, arm=replace(one.arm, boots=history.boots.get(arm.name, ())))
+
+    with ThreadPoolExecutor(max_workers=len(spike.arms)) as pool:  # docker calls wait for one another otherwise
+        looked = list(pool.map(look, spike.arms))
+    calendars = look_at_calendars(spike.window, loaded.folder)
     machine = None
     if scope.here:
         production = next(one for one in looked if one.arm.role == "production")
         root = next((one.docker_root for one in looked if not isinstance(one.docker_root, NoData)), production.docker_root)
         ours = ours_of(engines[production.arm.name], production.container_id)
         machine = look_at_machine(ours, records=records, state=scope.state, docker_root=root)
-    return Facts(spike, time.time(), tuple(one.arm for one in looked), machine, history.times, scope.given.gpu_memory_mib)
+    return Facts(
+        spike, time.time(), tuple(one.arm for one in looked), machine, history.times, scope.given.gpu_memory_mib, calendars
+    )
 
 
 def judge(facts: Facts) -> Report:

@@ -13,6 +13,7 @@ from audition.checkpoint.facts import Facts as Checkpoint
 from audition.engines.base import Finding as EngineFinding
 from audition.spike.model import Spike
 from audition.units import NoData
+from audition.windows.ics import Calendar
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class MachineFacts:
 
 @dataclass(frozen=True)
 class LegTimes:
-    """Seconds that each workload took in earlier runs, by (arm, workload): the longest."""
+    """Seconds that each workload took in earlier runs, by (arm, workload), the longest; and lengths of traces by file."""
 
     workloads: Mapping[tuple[str, str], float] = field(default_factory=dict)
     traces: Mapping[str, float | NoData] = field(default_factory=dict)
@@ -138,7 +139,7 @@ class LegTimes:
 class Facts:
     """Everything that the rules get. ``now``: Unix seconds. ``machine`` None: this is not the machine of the run.
 
-    ``gpu_memory_mib``: of each GPU, where the caller knows better than this machine.
+    ``gpu_memory_mib``: of each GPU, where the caller knows better than this machine. ``calendars``: those in files, by name.
     """
 
     spike: Spike
@@ -147,6 +148,7 @@ class Facts:
     machine: MachineFacts | None
     times: LegTimes
     gpu_memory_mib: int | None = None
+    calendars: Mapping[str, Calendar | NoData] = field(default_factory=dict)
 
     @property
     def production(self) -> ArmFacts:

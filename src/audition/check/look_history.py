@@ -38,7 +38,7 @@ def look_at_history(spike: Spike, records: Path, folder: Path) -> History:
                 if workload.complete:
                     key = (leg.arm, workload.workload)
                     spent[key] = max(spent.get(key, 0.0), workload.wall_s)
-    traces = {w.name: trace_seconds(folder / w.trace) for w in spike.workloads if w.trace is not None}
+    traces = {w.trace: trace_seconds(folder / w.trace) for w in spike.workloads if w.trace is not None}
     return History({arm: tuple(found) for arm, found in boots.items()}, LegTimes(spent, traces))
 
 

@@ -14,6 +14,8 @@ from audition.check.facts import ArmFacts, Facts
 from audition.check.finding import Entry, Finding, Level
 from audition.spike.model import Gate, Leg, Spike, Workload
 from audition.units import NoData, format_duration
+from audition.windows.events import ZoneNeeded
+from audition.windows.slots import HORIZON, Slot, show_instant, slot_for
 
 ASSUMED_TOK_S = 30.0
 """Tokens a second of one stream, where no earlier run tells: slow for the servers that facts are known of (25 to 120 tok/s)."""
@@ -115,33 +117,60 @@ def workload_s(facts: Facts, arm: str, workload: Workload) -> tuple[float, str]:
 
 
 def about_time(facts: Facts) -> Iterator[Finding]:
-    """Whether the plan fits into the window, and what to cut when it does not."""
-    made = plan(facts)
-    spike = facts.spike
+    """Whether the plan fits into the window and its calendars, and what to cut when it does not."""
+    made, window = plan(facts), facts.spike.window
     whole = format_duration(made.end_s)
     yield from _boot_limits(facts)
-    if spike.window.closes is None:
+    for rule in window.calendars:
+        if rule.name not in facts.calendars:
+            text = f"calendar {rule.name} lies at an address; a check uses no network, so what it says is not known here"
+            yield _say("warning", "calendar-not-fetched", text, "audition run fetches it, and begins only in a free slot")
+    if window.closes is None and not facts.calendars:
+        if window.calendars:
+            return
         text = f"the run takes about {whole}; the spike names no window, so nothing ends it before the legs are done"
         yield _say("warning", "window-missing", text, 'window: {closes: "..."}   (an instant with its time zone)')
         return
-    begin = max(facts.now, spike.window.opens.timestamp() if spike.window.opens is not None else facts.now)
-    left = spike.window.closes.timestamp() - begin
-    latest = left - restore_s(spike)
-    due = _clock(spike.window.closes.timestamp() - restore_s(spike), spike)
-    if latest <= 0:
-        text = (
-            f"the window closes at {spike.window.closes.isoformat()}: restoring would have to begin at {due}, before the first leg"
-        )
-        yield _say("blocking", "window-over", text, "agree another slot")
+    try:
+        slot, said = _slot(facts)
+    except ZoneNeeded as error:
+        yield _say("blocking", "zone-needed", error.what, error.next_step)
         return
-    yield _say(
-        "ok", "restore-deadline", f"restoring begins at {due} at the latest, {format_duration(restore_s(spike))} before the end"
-    )
+    yield from said
+    if slot is None:
+        return
+    if slot.end is None:
+        yield _say("ok", "window", f"the run takes about {whole}, and nothing is in its way for {HORIZON.days} days")
+        return
+    left = (slot.end - slot.start).total_seconds()
+    latest = left - restore_s(facts.spike)
+    due = show_instant(slot.end - timedelta(seconds=restore_s(facts.spike)), window)
+    kept = format_duration(restore_s(facts.spike))
+    until = f" ({slot.until} then)" if slot.until and slot.until != "the window closes" else ""
+    yield _say("ok", "restore-deadline", f"restoring begins at {due} at the latest, {kept} before the end{until}")
     if made.legs_end_s <= latest:
         spare = format_duration(latest - made.legs_end_s)
         yield _say("ok", "window", f"the run takes about {whole} of a window of {format_duration(left)}; {spare} to spare")
         return
     yield from _too_long(facts, made, latest)
+
+
+def _slot(facts: Facts) -> tuple[Slot | None, list[Finding]]:
+    """The slot that counts: from now, from when the window opens, or the next free one; None without one. Raises ZoneNeeded."""
+    spike = facts.spike
+    known = [rule for rule in spike.window.calendars if rule.name in facts.calendars]
+    window = spike.window.model_copy(update={"calendars": known})
+    begin = datetime.fromtimestamp(facts.now, UTC)
+    if window.opens is not None and window.opens > begin:
+        begin = window.opens
+    found = slot_for(window, facts.calendars, begin, restore_s(spike))
+    if isinstance(found, Slot):
+        return found, []
+    if found.next_free is None:
+        return None, [_say("blocking", "no-slot", f"no run can begin: {found.reason}", "agree another slot")]
+    start = show_instant(found.next_free.start, window)
+    text = f"no run can begin now: {found.reason}. The next free slot begins at {start}"
+    return found.next_free, [_say("warning", "no-slot-now", text, f"audition run SPIKE --at {found.next_free.start.isoformat()}")]
 
 
 def _too_long(facts: Facts, made: Plan, latest: float) -> Iterator[Finding]:
@@ -229,8 +258,3 @@ def _boot_limits(facts: Facts) -> Iterator[Finding]:
 
 def _say(level: Level, code: str, text: str, hint: str = "") -> Finding:
     return Finding("time", level, code, "", text, hint)
-
-
-def _clock(at: float, spike: Spike) -> str:
-    zone = spike.window.closes.tzinfo if spike.window.closes is not None else UTC
-    return (datetime.fromtimestamp(0, UTC) + timedelta(seconds=at)).astimezone(zone).strftime("%H:%M:%S %z")

@@ -18,6 +18,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "init": ("audition.cli.init_cmd", "Write a commented spike file from two compose profiles, or from what runs now."),
     "check": ("audition.cli.check_cmd", "Say what can be known of a spike before its window; nothing is touched."),
     "rehearse": ("audition.cli.rehearse_cmd", "Run the whole spike on simulated servers: no GPU, no docker, nothing touched."),
+    "announce": ("audition.cli.announce_cmd", "Write the request for the slot, the all-clear or the result, and send it."),
     "run": ("audition.cli.run_cmd", "Run the spike on production's own GPUs and bring production back."),
     "judge": ("audition.cli.judge_cmd", "Compute the verdict again from the records of a run."),
     "report": ("audition.cli.report_cmd", "Write the records of a run anew, the HTML report among them."),

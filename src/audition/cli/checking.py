@@ -12,7 +12,7 @@ from audition.check.checking import Scope, check
 from audition.check.finding import Report, Row
 from audition.check.look_arms import Given
 from audition.errors import BadInput
-from audition.report.mask import mask
+from audition.report.mask import MASK, MIN_LENGTH, mask
 from audition.run import preparing
 from audition.spike.parse import LoadedSpike
 from audition.spike.problems import nearest
@@ -45,9 +45,8 @@ def check_file(
     identity = preparing.new_identity(loaded.spike, root, "check")
     engines = preparing.make_engines(loaded.spike, loaded.folder, identity)
     scope = Scope(here=not elsewhere, state=root, given=Given(folders, releases, gpu_memory_mib))
-    secrets = preparing.secret_values_if_known(loaded.spike, engines, dict(os.environ))
     report = check(loaded, engines, scope)
-    return masked(report, secrets)
+    return masked(report, preparing.secret_values_if_known(loaded.spike, engines, dict(os.environ)))
 
 
 def masked(report: Report, secrets: Sequence[str]) -> Report:
@@ -55,6 +54,11 @@ def masked(report: Report, secrets: Sequence[str]) -> Report:
 
     def hide(text: str) -> str:
         return "\n".join(mask(line, secrets) for line in text.split("\n"))
+
+    def hide_values(text: str) -> str:  # in text to paste, names of variables must stay as they are
+        for secret in sorted(secrets, key=len, reverse=True):
+            text = text.replace(secret, MASK) if len(secret) >= MIN_LENGTH else text
+        return text
 
     contrast = report.contrast
     if contrast is not None:
@@ -64,7 +68,7 @@ def masked(report: Report, secrets: Sequence[str]) -> Report:
         report,
         findings=tuple(replace(found, text=hide(found.text), hint=hide(found.hint)) for found in report.findings),
         contrast=contrast,
-        control=tuple(replace(paste, text=hide(paste.text)) for paste in report.control),
+        control=tuple(replace(paste, text=hide_values(paste.text)) for paste in report.control),
     )
 
 

@@ -8,8 +8,14 @@ from pathlib import Path
 
 import click
 
+EPILOG = """\b
+Exit codes:
+  0 the runs are shown side by side
+  2 fewer than two runs, or a folder that is no run
+"""
 
-@click.command("compare")
+
+@click.command("compare", epilog=EPILOG)
 @click.argument("runs", metavar="RUN RUN...", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
 def command(runs: tuple[str, ...], as_json: bool) -> int:

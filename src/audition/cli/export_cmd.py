@@ -8,8 +8,15 @@ from pathlib import Path
 
 import click
 
+EPILOG = """\b
+Exit codes:
+  0 every run is in the store
+  2 a folder that is no run, or a URI that MLflow does not understand
+  5 MLflow is not installed, or the store does not take the runs
+"""
 
-@click.command("export")
+
+@click.command("export", epilog=EPILOG)
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @click.option(
     "--mlflow", "uri", metavar="URI", required=True, help="The tracking store, e.g. http://host:5000 or file:///path/mlruns."

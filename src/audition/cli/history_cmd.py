@@ -7,8 +7,14 @@ from pathlib import Path
 
 import click
 
+EPILOG = """\b
+Exit codes:
+  0 the runs are listed, damaged ones included
+  2 the folder cannot be read
+"""
 
-@click.command("history")
+
+@click.command("history", epilog=EPILOG)
 @click.argument("folder", metavar="[FOLDER]", default="_iteration_log")
 @click.option("--spike", metavar="NAME", help="Only runs of this spike.")
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the N newest.")

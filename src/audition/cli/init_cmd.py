@@ -27,6 +27,9 @@ import click
 def command(*, out: Path, force: bool, no_input: bool, **given: object) -> int:
     """Write a spike file for a candidate against production, with workloads and gates that fit what is tried.
 
+    Profiles are read by docker compose. On a terminal it asks what cannot be read off them. Exit code 0: written; 2: bad input;
+    5: refused, for instance because the file is there already, or docker compose is not.
+
     \b
     audition init --production prod.yml --env-file prod.env --candidate mtp.yml
     audition init --from-container llm-medium --candidate mtp.yml --out spike.yaml

@@ -15,7 +15,10 @@ import click
 @click.option(
     "--events", metavar="FILE|-", help="Write what happens as JSON lines to a file, or (-) to standard error instead of lines."
 )
-def command(spike: str, *, as_json: bool, quiet: bool, plain: bool, events: str | None) -> int:
+@click.option(
+    "--at", metavar="TIME", help="Wait until 22:00 or 2026-12-05T22:00:00+01:00, say; refused when the slot is lost meanwhile."
+)
+def command(spike: str, *, as_json: bool, quiet: bool, plain: bool, events: str | None, at: str | None) -> int:
     """Run a spike: stop production, try the candidate, bring production back, say GO, NO-GO or INCONCLUSIVE.
 
     SPIKE is a spike file, or a folder that holds spike.yaml.
@@ -31,6 +34,10 @@ def command(spike: str, *, as_json: bool, quiet: bool, plain: bool, events: str 
         hint = "give the path of a spike file; the shipped examples are for `audition rehearse NAME`"
         raise BadInput(f"there is no such file or folder: {spike}", next_step=hint)
     loaded = load_spike(Path(find_spike(spike)))
+    if at is not None:
+        from audition.run.slot import wait_at  # noqa: PLC0415
+
+        wait_at(loaded, at, quiet=quiet)
     screen = not (plain or as_json or events == "-")
     finished = run_spike(loaded, Options(quiet=quiet, screen=screen, events=events_to(events)))
     return show_end(finished, as_json=as_json)

@@ -8,6 +8,7 @@ Layout of a run folder (all paths relative to it)::
 
     run.json                                        RunRecord
     spike.yaml                                      the spike file as given
+    profiles/<arm>.json                             what each arm is started from, without secrets
     legs/01-<arm>/leg.json                          LegRecord
     legs/01-<arm>/engine.log                        what the engine printed during the leg
     legs/01-<arm>/probes.json                       list of ProbeRecord
@@ -15,6 +16,7 @@ Layout of a run folder (all paths relative to it)::
     legs/01-<arm>/<workload>.requests.jsonl         one RequestRecord a line
     restore.json                                    how production came back
     result.json decision.md summary.txt ...         derived from all of the above by ``audition judge``
+    MANIFEST                                        SHA-256 of every file; see ``report.manifest``
 """
 
 from __future__ import annotations

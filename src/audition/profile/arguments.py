@@ -178,7 +178,7 @@ def _take(reading: _Reading, word: Word, flag: Flag) -> None:
             off = word.inline.lower() in {"false", "0", "no", "off"} and flag.kind == "bool"
             reading.say("blocking", "unexpected-value", said, f"write --no-{flag.name[2:]}" if off else f"write {flag.name}")
             return
-        positive = not (flag.kind == "bool" and _negative(word.option, flag, reading.table))
+        positive = not _negative(word.option, flag, reading.table)
         _note(reading, Setting(flag, positive, (), word.option))
         return
     texts = [word.inline] if word.inline is not None else reading.following(None if flag.kind == "list" else 1)
@@ -194,9 +194,8 @@ def _take(reading: _Reading, word: Word, flag: Flag) -> None:
 
 
 def _negative(option: str, flag: Flag, table: FlagTable) -> bool:
-    """Whether the ``--no-`` form is meant, also where it is abbreviated."""
-    form = option if option in table.spellings else next(f for f in flag.forms if f.startswith(option))
-    return form.startswith("--no-") and form not in (flag.name, *flag.also)
+    """Whether the form that turns a bool off is meant, also where it is abbreviated."""
+    return flag.turns_off(option if option in table.spellings else next(f for f in flag.forms if f.startswith(option)))
 
 
 def _converted(reading: _Reading, flag: Flag, texts: list[str]) -> Any:

@@ -20,18 +20,19 @@ Kind = Literal["switch", "bool", "value", "list", "append", "json", "optional", 
 class Flag:
     """One argument of ``vllm serve``.
 
-    ``name``: its first long form, or a bare word for the positional one. ``also``: further forms. ``type``: int, float, str,
-    human-int (1k, 2M), human-int-or-auto, json, json-or-text, custom, or empty. ``choices``: what the parser accepts, None for
-    anything; with ``open`` the source names more that it works out while running. ``known``: values that the source names without
-    refusing others. ``none``: an empty text or ``None`` stands for nothing. ``default``: the parser's own; NoData where it is
-    made while the server starts. ``config``: the dataclass whose keys a JSON argument has. ``deprecated``: what the source says
-    about its going, or empty. ``source``: the file of the package that adds it.
+    ``name``: its first long form, or a bare word for the positional one. ``also``: further forms. ``inverse``: forms that turn a
+    bool off, beside the ``--no-`` ones. ``type``: int, float, str, human-int (1k, 2M), human-int-or-auto, json, json-or-text,
+    custom, or empty. ``choices``: what the parser accepts, None for anything; with ``open`` the source names more that it works out
+    while running. ``known``: values that the source names without refusing others. ``none``: an empty text or ``None`` stands for
+    nothing. ``default``: the parser's own; NoData where it is made while the server starts. ``config``: the dataclass whose keys a
+    JSON argument has. ``deprecated``: what the source says about its going, or empty. ``source``: the file that adds it.
     """
 
     name: str
     kind: Kind
     type: str = ""
     also: tuple[str, ...] = ()
+    inverse: tuple[str, ...] = ()
     choices: tuple[Any, ...] | None = None
     open: bool = False
     none: bool = False
@@ -48,10 +49,14 @@ class Flag:
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """Every way to write it, the ``--no-`` forms of a bool included."""
+        """Every way to write it, those that turn a bool off included."""
         names = (self.name, *self.also)
         negative = tuple(f"--no-{name[2:]}" for name in names if name.startswith("--")) if self.kind == "bool" else ()
-        return names + negative
+        return names + negative + self.inverse
+
+    def turns_off(self, form: str) -> bool:
+        """Whether this form of a bool means off."""
+        return self.kind == "bool" and form in self.forms and form not in (self.name, *self.also)
 
     @property
     def takes_value(self) -> bool:

@@ -105,7 +105,7 @@ def _holds(record: Interaction, world: _World) -> Finding | None:
         text, level = f"{text} Whether it applies here is not known: {'; '.join(dict.fromkeys(open_ends))}.", "warning"
     if len(record.references) > 1:
         text += f" Also: {', '.join(record.references[1:])}."
-    return Finding(level, record.code, text, record.hint, record.references[0])
+    return Finding(level, record.code, text.removesuffix("."), record.hint, record.references[0])
 
 
 def _speculation(wanted: str, world: _World) -> _Answer:

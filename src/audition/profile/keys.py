@@ -45,11 +45,7 @@ def _unknown_key(name: str, key: str, config: Config, table: FlagTable) -> Findi
     life = every.life_of_key(config.name, key)
     text, hint = f"{name}: vLLM {table.version} knows no key {key!r}", ""
     if isinstance(life, Life):
-        position = every.versions.index(table.version)
-        if position < every.versions.index(life.since):
-            text += f"; it is known from {life.since} on"
-        else:
-            text += f"; {life.last} was the last to know it"
+        text += f"; {every.told(life, table.version)}"
     elif close := difflib.get_close_matches(key, list(config.keys), n=1, cutoff=0.6):
         hint = f"did you mean {close[0]!r}?"
     if config.forbids_others:

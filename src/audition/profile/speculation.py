@@ -99,9 +99,10 @@ def _unknown_method(method: str, version: str, known: tuple[str, ...]) -> Findin
     life = every.life_of_method(method)
     text, hint = f"vLLM {version} knows no method {method!r} of speculative decoding, and ends with an error", ""
     if isinstance(life, Life):
-        early = every.versions.index(version) < every.versions.index(life.since)
-        text += f"; it is known from {life.since} on" if early else f"; {life.last} was the last to know it"
-        hint = f"use vLLM {life.since} or newer" if early else f"use vLLM {life.last}, or another method"
+        text += f"; {every.told(life, version)}"
+        had, again = every.before(life, version), every.after(life, version)
+        early = not had
+        hint = f"use vLLM {again} or newer" if early else f"use vLLM {had}, or another method"
         older = [m for m in known if m.endswith("_mtp")]
         if early and method == "mtp" and older:
             hint += f"; this version names each family's own: {', '.join(older)}"

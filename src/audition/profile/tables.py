@@ -24,11 +24,23 @@ _BEFORE_RELEASE = re.compile(r"\.?(?:a|b|rc|dev)\d*", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Life:
-    """How long something exists: ``since`` the first version that has it, ``gone`` the first that has it no more."""
+    """How long something exists: ``spans`` of versions, first and last included, in order, with versions that lack it in between.
 
-    since: str
-    last: str
+    ``gone``: the first version without it after the last span.
+    """
+
+    spans: tuple[tuple[str, str], ...]
     gone: str | NoData
+
+    @property
+    def since(self) -> str:
+        """The first version that has it."""
+        return self.spans[0][0]
+
+    @property
+    def last(self) -> str:
+        """The newest version that has it."""
+        return self.spans[-1][1]
 
 
 class Tables:
@@ -47,7 +59,9 @@ class Tables:
         """The table of a version; the nearest earlier release where that one is not known, with a note that says so.
 
         Texts such as ``v0.19.1``, ``0.24.0+cu130`` and ``0.25.0rc1`` are understood. A pre-release gets the release it leads to, if
-        that is known. Raises BadInput when the text names no version.
+        that is known; a build without a tag (``0.1.dev493+g4d9600003``) gets the newest.
+
+        Raises BadInput when the text names no version.
         """
         found = _RELEASE.fullmatch(version.strip())
         if found is None:
@@ -57,6 +71,11 @@ class Tables:
                 next_step="give the version as in 0.19.1; a running server tells it at /version",
             )
         wanted, rest = _numbers(found[1]), found[2]
+        if wanted < (0, 2) and "dev" in rest:
+            note = (
+                f"vLLM {version.strip()} was built without a release's tag; it is judged by {self.versions[-1]}, the newest table"
+            )
+            return self._table(len(self.versions) - 1, version.strip(), False, note)
         index = self._nearest(wanted)
         have = self.versions[index]
         exact = _numbers(have) == wanted and not _BEFORE_RELEASE.match(rest)
@@ -125,11 +144,34 @@ class Tables:
     def _life(self, indexes: tuple[int, ...], what: str) -> Life | NoData:
         if not indexes:
             return NoData(f"no version from {self.versions[0]} to {self.versions[-1]} has {what}")
-        last = max(indexes)
-        gone: str | NoData = (
-            self.versions[last + 1] if last + 1 < len(self.versions) else NoData(f"{self.versions[-1]} still has it")
-        )
-        return Life(self.versions[min(indexes)], self.versions[last], gone)
+        spans: list[list[int]] = []
+        for index in sorted(indexes):
+            if spans and spans[-1][1] == index - 1:
+                spans[-1][1] = index
+            else:
+                spans.append([index, index])
+        last = spans[-1][1]
+        gone: str | NoData = NoData(f"{self.versions[-1]} still has it")
+        if last + 1 < len(self.versions):
+            gone = self.versions[last + 1]
+        return Life(tuple((self.versions[a], self.versions[b]) for a, b in spans), gone)
+
+    def before(self, life: Life, version: str) -> str:
+        """The last version before this one that had it; empty where none had."""
+        earlier = [last for _, last in life.spans if self.versions.index(last) < self.versions.index(version)]
+        return earlier[-1] if earlier else ""
+
+    def after(self, life: Life, version: str) -> str:
+        """The first version after this one that has it; empty where none has."""
+        later = [first for first, _ in life.spans if self.versions.index(first) > self.versions.index(version)]
+        return later[0] if later else ""
+
+    def told(self, life: Life, version: str) -> str:
+        """In words, to a version without it: when it went and when it comes."""
+        had, again = self.before(life, version), self.after(life, version)
+        if not had:
+            return f"it is known from {again} on"
+        return f"{had} was the last to know it" + (f", and it is known again from {again} on" if again else "")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -146,6 +188,7 @@ def _flag(name: str, fact: Mapping[str, Any]) -> Flag:
         kind=fact["kind"],
         type=fact.get("type", ""),
         also=tuple(fact.get("also", ())),
+        inverse=tuple(fact.get("inverse", ())),
         choices=tuple(fact["choices"]) if "choices" in fact else None,
         open=fact.get("open", False),
         none=fact.get("none", False),

@@ -40,17 +40,12 @@ def about_unknown(option: str, table: FlagTable) -> Finding:
 
 
 def about_choice(flag: Flag, text: str, table: FlagTable) -> str:
-    """In which versions an argument accepts a value that this one refuses; empty where none does."""
+    """In which versions an argument accepts a value that this one refuses."""
     every = tables()
     life = every.life_of_choice(flag.name, text)
     if isinstance(life, NoData):
         return f"; nor does any version from {every.versions[0]} to {every.versions[-1]}"
-    early = every.versions.index(table.version) < every.versions.index(life.since)
-    return (
-        f" in vLLM {table.version}; it is known from {life.since} on"
-        if early
-        else f" in vLLM {table.version}; {life.last} was the last"
-    )
+    return f" in vLLM {table.version}; {every.told(life, table.version)}"
 
 
 def nearest(option: str, table: FlagTable) -> str:
@@ -61,13 +56,14 @@ def nearest(option: str, table: FlagTable) -> str:
 
 def _known_elsewhere(option: str, life: Life, table: FlagTable) -> Finding:
     every = tables()
-    position = every.versions.index(table.version)
-    if position < every.versions.index(life.since):
-        text = f"vLLM {table.version} has no {option}: it is known from {life.since} on; this version refuses to start"
-        return Finding("blocking", "unknown-flag", text, f"take {option} out, or use vLLM {life.since} or newer")
-    gone = life.gone if isinstance(life.gone, str) else life.last
+    had, again = every.before(life, table.version), every.after(life, table.version)
+    if not had:
+        text = f"vLLM {table.version} has no {option}: it is known from {again} on; this version refuses to start"
+        return Finding("blocking", "unknown-flag", text, f"take {option} out, or use vLLM {again} or newer")
+    gone = every.versions[every.versions.index(had) + 1]
+    text = f"vLLM {table.version} has no {option}: it was dropped in {gone} ({had} was the last to have it)"
+    text += f" and is known again from {again} on" if again else ""
     replacement = replaced_by(option, table)
-    text = f"vLLM {table.version} has no {option}: it was dropped in {gone} ({life.last} was the last to have it)"
     if replacement is None:
         return Finding("blocking", "unknown-flag", f"{text}; this version refuses to start", f"take {option} out")
     named = "renamed to" if replacement.told else "probably replaced by"
@@ -87,29 +83,29 @@ def replaced_by(option: str, table: FlagTable) -> Replacement | None:
     """
     every = tables()
     life = every.life(option)
-    if isinstance(life, NoData):
+    had = "" if isinstance(life, NoData) else every.before(life, table.version)
+    if isinstance(life, NoData) or not had:
         return None
-    last = every.table(life.last)
-    flag = last.spellings[option]
+    flag = every.table(had).spellings[option]
     for form in _told(flag):
         if form.split(".")[0] in table.spellings and form.split(".")[0] not in flag.forms:
             return Replacement(form, told=True)
-    return _alike(option, flag, table, life) or _as_key(option, table)
+    return _alike(option, flag, table, (life.since, had)) or _as_key(option, table)
 
 
 def _told(flag: Flag) -> list[str]:
     return [long or f"--{field.replace('_', '-')}" for long, field in _NAMED.findall(flag.deprecated)]
 
 
-def _alike(option: str, flag: Flag, table: FlagTable, life: Life) -> Replacement | None:
+def _alike(option: str, flag: Flag, table: FlagTable, existed: tuple[str, str]) -> Replacement | None:
     every = tables()
-    first_without = every.versions.index(life.last) + 1
+    first_without = every.versions.index(existed[1]) + 1
     meant = _meaning(option)
     for form, other in sorted(table.spellings.items()):
         came = every.life(form)
         if isinstance(came, NoData) or not form.startswith("--") or set(other.forms) & set(flag.forms):
             continue
-        new = every.versions.index(life.since) < every.versions.index(came.since) <= first_without
+        new = every.versions.index(existed[0]) < every.versions.index(came.since) <= first_without
         if new and _meaning(form) == meant and other.kind in {flag.kind, "bool", "switch"}:
             return Replacement(form, told=False)
     return None

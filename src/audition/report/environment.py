@@ -32,6 +32,7 @@ class Environment:
     driver: str | NoData
     engine_version: str | NoData
     torch: str | NoData
+    image: str | NoData
     image_digest: str | NoData
     cpus: str | NoData
 
@@ -46,6 +47,7 @@ def environment_of(result: Result, arm: str, used: Sequence[int] = ()) -> Enviro
         driver=_first(legs, "driver", "driver_version", "gpu_driver"),
         engine_version=_first(legs, "engine_version"),
         torch=_first(legs, "torch", "torch_version"),
+        image=_first(legs, "image"),
         image_digest=digests[0] if digests else NOT_RECORDED,
         cpus=_first(legs, "cpus"),
     )
@@ -64,6 +66,7 @@ def shared_environment(result: Result, arm: str, used: Sequence[int] = ()) -> En
         any_of(own.driver, [o.driver for o in others]),
         own.engine_version,
         own.torch,
+        own.image,
         own.image_digest,
         any_of(own.cpus, [o.cpus for o in others]),
     )

@@ -13,7 +13,7 @@ from audition.judge.result import Result
 from audition.report.documents import Bullets, Code, Document, Heading, Paragraph, to_markdown
 from audition.report.environment import arguments_for, environment_of, said, shared_environment
 from audition.report.privacy import private_free, private_names
-from audition.report.upstream import arguments_blocks, artificial
+from audition.report.upstream import arguments_blocks, artificial, image_of
 from audition.report.words import REHEARSAL, day, differences_text
 from audition.spike.model import Spike
 from audition.units import NoData
@@ -54,7 +54,7 @@ def _issue(h: HypothesisResult, result: Result, spike: Spike) -> Document:
         Bullets(
             [
                 f"vLLM: {said(seen.engine_version)}",
-                f"image digest: {', '.join(h.digests) or 'not recorded'}",
+                f"image: {image_of(seen)}",
                 f"GPU: {simulated if result.rehearsal else said(seen.gpus)}",
                 f"driver: {simulated if result.rehearsal else said(seen.driver)}",
                 f"torch: {said(seen.torch)}",

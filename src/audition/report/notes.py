@@ -110,7 +110,9 @@ def entry_text(result: Result) -> str:
                 cells = "; ".join(f"{name} {cell}" for name, cell in zip(names, row[1:], strict=True) if cell != "-")
                 lines.append(f"- {workload}, {row[0]}: {cells}")
     lines += _stated(result)
-    lines += [f"- {h.name}: {h.outcome}. {h.text or h.why}" for h in result.hypotheses]
+    for h in result.hypotheses:
+        said = h.why if result.rehearsal or not h.text else h.text
+        lines.append(f"- {h.name}: {h.outcome}. {said.rstrip('.')}.")
     return "\n".join(lines)
 
 

@@ -19,6 +19,7 @@ _PATH = re.compile(
 _SYSTEM = ("usr/bin", "usr/lib/python3", "usr/lib/x86_64-linux-gnu", "bin", "dev/shm", "dev/nvidia", "proc", "sys", "lib64")
 _URL = re.compile(r"\b(?P<scheme>[a-z][a-z0-9+.-]{1,10}+)://(?P<rest>[^\s\"'<>`)\]]++)")
 _PUBLIC_HOSTS = ("github.com", "huggingface.co", "docs.vllm.ai", "pytorch.org", "docs.pytorch.org", "pypi.org", "docs.python.org")
+_PUBLIC_REGISTRIES = ("docker.io", "ghcr.io", "nvcr.io", "public.ecr.aws", "quay.io", "registry.hub.docker.com")
 _IPV4 = re.compile(r"(?<![\w.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?::\d{1,5})?(?![\w.]*\w)")
 _H = "[0-9a-fA-F]{1,4}"
 _IPV6 = re.compile(rf"(?<![\w:.])(?:(?:{_H}:){{7}}{_H}|(?:{_H}:){{1,6}}(?::{_H}){{1,6}}|::{_H})(?![\w:])")
@@ -33,6 +34,16 @@ _COMMON = {
     "compose.yaml", "docker-compose.yml", "docker-compose.yaml", ".env", "notes.md",
 }  # fmt: skip
 """Words that tell nothing about anybody, and without which a text could not be read."""
+
+
+def public_image(reference: str, digest: str) -> str:
+    """The reference of an image as others may know it: of a private registry the name alone, of an image that was never pushed
+    nothing (its digest is then an image id, see ``run.profiles``)."""
+    if digest.startswith("image-id"):
+        return "one of our own, never pushed"
+    first, slash, rest = reference.partition("/")
+    named = slash and (first == "localhost" or "." in first or ":" in first)
+    return f"{ADDRESS}/{rest}" if named and first not in _PUBLIC_REGISTRIES else reference
 
 
 def private_free(text: str, names: Iterable[str] = ()) -> str:

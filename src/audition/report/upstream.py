@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from audition.judge.confounds import parse_arguments
 from audition.judge.result import LegResult, PlacedCaveat, Result
 from audition.report.documents import Bullets, Code, Document, Heading, Paragraph, to_markdown
-from audition.report.environment import arguments_for, said, shared_environment, shell_line, without_neutral
-from audition.report.privacy import private_free, private_names
+from audition.report.environment import Environment, arguments_for, said, shared_environment, shell_line, without_neutral
+from audition.report.privacy import private_free, private_names, public_image
 from audition.report.progress import progress_lines
 from audition.report.terminal import contrast_blocks, figure_blocks
 from audition.report.words import REHEARSAL, day, leg_values, noise_lines, number
@@ -75,13 +75,24 @@ def setup_blocks(result: Result, spike: Spike) -> Document:
         f"driver: {'none, the servers were simulated' if result.rehearsal else said(seen.driver)}",
         f"vLLM: {said(seen.engine_version)}{' (stated by the simulated server)' if result.rehearsal else ''}",
         f"torch: {said(seen.torch)}",
-        f"image digest: {said(seen.image_digest)}",
-        f"{result.production}: vLLM {said(production.engine_version)}, image digest {said(production.image_digest)}",
+        f"image: {image_of(seen)}",
+        f"{result.production}: vLLM {said(production.engine_version)}, image {_digest(production)}",
     ]
     items += [f"{label}: {text}" for name, label in _STATED.items() if (text := _stated(result, name))]
     clean = len(booted) - len(failed)
     items.append(f"boots of {result.candidate}: {len(booted)}, of which {clean} clean and {len(failed)} failed")
     return [Heading(2, "Setup"), Bullets(items), *arguments_blocks(result, spike, result.candidate)]
+
+
+def image_of(seen: Environment) -> str:
+    """The image by its name and digest, as far as they were recorded and others can know them."""
+    if isinstance(seen.image, NoData):
+        return _digest(seen)
+    return f"{public_image(seen.image, said(seen.image_digest))}, {_digest(seen)}"
+
+
+def _digest(seen: Environment) -> str:
+    return said(seen.image_digest) if not isinstance(seen.image_digest, NoData) else "digest not recorded"
 
 
 def _stated(result: Result, metric: str) -> str:

@@ -15,7 +15,7 @@ from audition.errors import Refused
 from audition.run.reporter import Reporter
 from audition.spike.parse import LoadedSpike
 
-_NOT_AGAIN = {"window-missing", "restart"}
+_NOT_AGAIN = {"window-missing", "restart", "calendar-not-fetched"}
 """Warnings that are for the time before: nothing can be done about them when the run has begun."""
 _OF_THE_MOMENT = {"arms", "machine", "time"}
 """Groups whose warnings may be others than when the spike was checked; the rest is the same as then."""

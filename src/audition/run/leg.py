@@ -6,12 +6,12 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from audition.engines.base import BootOutcome, Engine
-from audition.errors import InternalError
+from audition.errors import AuditionError, InternalError
 from audition.faults.matcher import Diagnosis, diagnose
 from audition.judge.records import BootRecord, Caveat, LegRecord, ProbeRecord, WorkloadRecord
 from audition.load.workload import Progress, run_workload
@@ -30,6 +30,7 @@ from audition.spike.model import Arm, Leg, Spike, Workload
 from audition.units import NoData
 from audition.wayback.files import cut_lines, read_bounded, until
 from audition.wayback.proctable import redacted
+from audition.wayback.server import WaybackError
 
 T = TypeVar("T")
 LegOutcome = Literal["complete", "engine-died", "cut", "failed"]
@@ -53,7 +54,7 @@ def in_loop(work: Coroutine[Any, Any, T]) -> T:
 @dataclass
 class LegMeter:
     """Measures legs into a run folder. ``secrets``: values that must not reach a record. ``notes``: (code, text) of what was seen
-    outside a leg and belongs into the record of the next one."""
+    outside a leg and belongs into the record of the next one. ``digests``: arm -> digest of its image."""
 
     spike: Spike
     folder: RunFolder
@@ -65,6 +66,7 @@ class LegMeter:
     probe_deadline_s: float = _PROBE_DEADLINE_S
     greedy_reference: dict[str, str] | None = None
     notes: list[tuple[str, str]] = field(default_factory=list)
+    digests: Mapping[str, str] = field(default_factory=dict)
     _progress: LegProgressed | None = None  # of the running workload
 
     def measure(self, number: int, leg: Leg, boot: BootRecord, give_up: Callable[[], bool]) -> LegRecord:
@@ -92,12 +94,7 @@ class LegMeter:
         self.notes.clear()
         if self.rehearsal and number == 1:
             caveats.append(Caveat("rehearsal", "note", f"shortened for the rehearsal: {SHORTENED}"))
-        facts: dict[str, Any] = {}
-        given = engine.invocation()
-        if given.argv:
-            facts["arguments"] = [self._masked(word) for word in redacted(given.argv)]
-        if given.image:
-            facts["image"] = given.image
+        facts = self._started_with(engine)
         if (summary := host.summary()) is not None:
             facts["host"] = summary.as_facts()
             if (energy := _energy(summary, done)) is not None:
@@ -105,6 +102,7 @@ class LegMeter:
         diagnosis = self._log(number, leg.arm, engine, facts, give_up)
         if outcome == "engine-died" and diagnosis:
             detail = f"{detail}: {diagnosis[0].title}"
+        boot = self._of_image(boot, leg.arm)
         return self._write(
             number, arm, outcome=outcome, detail=detail, started=started, boot=boot, done=done, facts=facts, caveats=caveats
         )
@@ -112,9 +110,10 @@ class LegMeter:
     def failed_boot(self, number: int, leg: Leg, boot: BootRecord) -> LegRecord:
         """The record of a leg whose engine did not start."""
         arm = self.spike.arm(leg.arm)
-        facts: dict[str, Any] = {}
+        facts = self._started_with(self.engines[leg.arm])
         self._log(number, leg.arm, self.engines[leg.arm], facts, lambda: False)
         now = time.time()
+        boot = self._of_image(boot, leg.arm)
         record = LegRecord(number, arm.name, arm.role, "boot-failed", boot.failure, now, now, boot, [], facts, [])
         self.folder.write_leg(record)
         return record
@@ -150,6 +149,22 @@ class LegMeter:
             exit_code=outcome.exit_code,
             origin=cause.origin if cause else "unknown",
         )
+
+    def _started_with(self, engine: Engine) -> dict[str, Any]:
+        """Arguments and image, for the record of a leg. What cannot be asked for is left out: the leg is over by now."""
+        facts: dict[str, Any] = {}
+        try:
+            given = engine.invocation()
+        except (AuditionError, WaybackError):
+            return facts
+        if given.argv:
+            facts["arguments"] = [self._masked(word) for word in redacted(given.argv)]
+        if given.image:
+            facts["image"] = given.image
+        return facts
+
+    def _of_image(self, boot: BootRecord, arm: str) -> BootRecord:
+        return boot if boot.image_digest is not None or arm not in self.digests else replace(boot, image_digest=self.digests[arm])
 
     # -- parts ----------------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from audition.spike.model import Arm, ComposeEngine, Spike
 from audition.spike.model import ProcessEngine as ProcessSpec
 from audition.spike.parse import LoadedSpike
 from audition.spike.problems import BadSpike, nearest
+from audition.spike.window import secret_names
 from audition.wayback.gpu import read_usage
 from audition.wayback.plan import ArmTarget, GpuPlan, SidecarPlan
 from audition.wayback.server import WaybackError
@@ -173,6 +174,7 @@ def secret_values(spike: Spike, engines: Iterable[Engine], environ: Mapping[str,
     """Values that must appear in no record: API keys, the spike's ``secrets``, variables whose names speak of keys."""
     found = {engine.endpoint.api_key for engine in engines}
     wanted = set(spike.secrets) | {arm.endpoint.api_key_env for arm in spike.arms if arm.endpoint.api_key_env}
+    wanted |= secret_names(spike.window, spike.agreement)
     for engine in engines:
         found |= _in_arguments(engine.invocation().argv)
     for variables in (environ, *(engine.invocation().variables for engine in engines)):

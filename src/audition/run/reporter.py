@@ -84,6 +84,10 @@ class Reporter:
             writers.append(lines)
         self._outlets = [_Outlet(writer) for writer in writers]
 
+    def also(self, writer: Writer) -> None:
+        """Show what happens from now on there, too."""
+        self._outlets.append(_Outlet(writer))
+
     def tell(self, event: Event) -> None:
         """Something happened."""
         at = time.monotonic() - self._start

@@ -24,6 +24,7 @@ from audition.load.workload import check_inputs
 from audition.report.mask import mask
 from audition.report.writer import write_records
 from audition.run import preparing
+from audition.run.announcing import Announcer
 from audition.run.checking import check_again
 from audition.run.conductor import Conductor, OnPoint, RunEnd, no_point
 from audition.run.events import SignalHeard, VerdictReached, run_planned
@@ -31,7 +32,9 @@ from audition.run.folder import RunFolder, write_atomically
 from audition.run.interrupts import Interrupts
 from audition.run.journal import Journal
 from audition.run.leg import LegMeter
+from audition.run.profiles import image_digests, write_profiles
 from audition.run.reporter import Reporter
+from audition.run.slot import in_slot, require_slot, say_slot
 from audition.run.surroundings import Identity, World
 from audition.spike.parse import LoadedSpike, resolve
 from audition.swap.plan import make_plan
@@ -78,12 +81,16 @@ def run_spike(loaded: LoadedSpike, options: Options = Options(), on_point: OnPoi
     reporter = Reporter(rehearsal=options.rehearsal, quiet=options.quiet, screen=options.screen, events=options.events)
     identity = preparing.new_identity(loaded.spike, options.root or state_root(), date)
     made = _Made()
+    announcer: Announcer | None = None
     try:
         preparing.check_signatures(loaded)
         for workload in loaded.spike.workloads:
             check_inputs(workload, loaded.folder)
-        _window_is_open(loaded, now)
+        loaded = _in_its_slot(loaded, options, now, reporter)
         conductor, record, secrets = _prepare(loaded, options, identity=identity, reporter=reporter, made=made, on_point=on_point)
+        if not options.rehearsal:
+            announcer = Announcer(loaded.spike, os.environ, warn=reporter.warn, shown=reporter.shown)
+            reporter.also(announcer)
         end = conductor.conduct()
         made.over = True
         assert made.folder is not None
@@ -92,8 +99,13 @@ def run_spike(loaded: LoadedSpike, options: Options = Options(), on_point: OnPoi
         return finished
     except BaseException:
         made.discard()
+        if announcer is not None:
+            announcer.refused()
         raise
     finally:  # not earlier: a late signal must not end the process before its records are written
+        if announcer is not None:
+            reporter.flush()
+            announcer.finish()
         if made.interrupts is not None:
             made.interrupts.uninstall()
         reporter.close()
@@ -152,7 +164,9 @@ def _prepare(
     folder.write_run(record)
     write_atomically(folder.path / "spike.yaml", mask(loaded.source, secrets))
     write_atomically(folder.path / RESOLVED, preparing.public_spike(spike, secrets))
+    write_profiles(folder.path, spike, engines, secrets)
     meter = LegMeter(spike, folder, engines, reporter, secrets, options.rehearsal, loaded.folder)
+    meter.digests = image_digests(spike, engines, os.environ)
     meter.notes = [("before", text) for text in warnings]
     if options.rehearsal:
         meter.probe_deadline_s = REHEARSAL_PROBE_S
@@ -185,22 +199,14 @@ def _prepare(
     return conductor, record, secrets
 
 
-def _window_is_open(loaded: LoadedSpike, now: float) -> None:
-    window = loaded.spike.window
-    if window.opens is not None and now < window.opens.timestamp():
-        raise Refused(
-            f"the window opens at {window.opens.isoformat()}", production="untouched", next_step="start audition again then"
-        )
-    if window.closes is None:
-        return
-    slowest = loaded.spike.restore.slowest_cold_start
-    if now >= window.closes.timestamp() - (slowest * 1.5 + 60.0):
-        raise Refused(
-            f"the window closes at {window.closes.isoformat()}: restoring would have to begin before now",
-            seen=f"restoring needs 1.5 times `restore.slowest_cold_start` ({slowest:.0f} s) and 60 s",
-            production="untouched",
-            next_step="agree a longer window",
-        )
+def _in_its_slot(loaded: LoadedSpike, options: Options, now: float, reporter: Reporter) -> LoadedSpike:
+    """The spike with the end of the slot that is free now as the end of its window. Raises Refused when none is."""
+    if options.rehearsal:
+        return loaded
+    slot = require_slot(loaded, now)
+    if text := say_slot(loaded, slot):
+        reporter.say(text)
+    return in_slot(loaded, slot)
 
 
 def _heard(signal_name: str, before: int) -> str:

@@ -39,6 +39,8 @@ def _pattern(value: str) -> str:
 def _address(value: str) -> str:
     if not re.match(r"https?://[^/\s?#]+", value) or re.search(r"[\s\x00-\x1f\x7f]", value):
         raise ValueError("a calendar's address begins with http:// or https:// and holds no blanks")
+    if "@" in value.split("/")[2]:
+        raise ValueError("an address with a user name belongs into a variable: use `url_env` (not shown)")
     return value
 
 

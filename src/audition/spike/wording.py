@@ -143,6 +143,8 @@ def _pattern(found: Any, pattern: str) -> tuple[str, str]:
 
 def _own_words(message: str, found: Any) -> tuple[str, str]:
     text = message.removeprefix("Value error, ")
+    if text.endswith("(not shown)"):
+        return text, ""
     if text.startswith("expected") and ", got " not in text:
         text = f"{text}, found {say(found)}"
     elif ", got " in text:

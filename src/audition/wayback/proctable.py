@@ -316,18 +316,29 @@ _SECRET_FLAG = ("key", "token", "secret", "password", "passwd", "credential")
 
 
 def redacted(argv: list[str]) -> list[str]:
-    """A command line for a message: values of options whose names speak of keys are left out."""
+    """A command line for a message: values of options whose names speak of keys are left out; short numbers are none."""
     out: list[str] = []
     for word in argv:
-        flag, equals, _ = word.partition("=")
+        flag, equals, value = word.partition("=")
         before = out[-1] if out else ""
-        if equals and flag.startswith("-") and any(part in flag.lower() for part in _SECRET_FLAG):
+        if equals and _speaks_of_keys(flag) and not _is_count(value):
             out.append(f"{flag}=***")
-        elif before.startswith("-") and "=" not in before and any(part in before.lower() for part in _SECRET_FLAG):
+        elif "=" not in before and _speaks_of_keys(before) and not _is_count(word):
             out.append(word if word.startswith("-") else "***")
         else:
             out.append(word)
     return out
+
+
+def _speaks_of_keys(flag: str) -> bool:
+    """``--api-key``, ``--hf-token`` and the like; not the tokenizer's options."""
+    name = flag.lower().replace("tokenizer", "")
+    return flag.startswith("-") and any(part in name for part in _SECRET_FLAG)
+
+
+def _is_count(value: str) -> bool:
+    """A number of up to seven digits, as of ``--max-num-batched-tokens 4096``."""
+    return value.isascii() and value.isdigit() and len(value) <= 7
 
 
 def describe(pid: int) -> str:

@@ -106,10 +106,15 @@ class _Group:
         """A changed instance in its own place."""
         if event.rules or event.extras:
             raise ValueError("a changed instance that recurs by itself")
-        dropped = bool(self._masters) and all(master.cancelled for master in self._masters) and not self._wide
+        dropped = not self._wide and bool(self._masters) and all(self._takes_out(master, event) for master in self._masters)
         if event.start is not None and not event.cancelled and not dropped:
             zone = self._zone(event.start, event)
             yield from self._interval(event, zone.instant(event.start.local), event.start.local, zone, event.end)
+
+    def _takes_out(self, master: Event, change: Event) -> bool:
+        """Whether a series says that the instance which is changed is not there at all."""
+        at = change.instead_of and self._instant(change.instead_of, change)
+        return master.cancelled or any(self._instant(one, master) == at for one in master.excluded)
 
     def _series(
         self, event: Event, changes: dict[tuple[datetime, bool], Event], begin: datetime, end: datetime

@@ -21,7 +21,7 @@ from audition.windows.recur import YEARS, Rule, expand, read_rule
 from audition.windows.zones import UTC_ZONE, Onset, TableZone, Zone, iana
 
 LONGEST_TEXT = 16 * 1024 * 1024  # characters
-MOST_EVENTS = 50_000
+MOST_EVENTS = 20_000
 _LAST_ONSET = datetime(2100, 1, 1, tzinfo=UTC)  # zones of files are worked out until then; later, their last offset holds
 _READ = {
     "BEGIN", "END", "UID", "SUMMARY", "CATEGORIES", "STATUS", "TRANSP", "SEQUENCE", "DTSTART", "DTEND", "DURATION", "RRULE",

@@ -35,11 +35,15 @@ class Slot:
 
 @dataclass(frozen=True)
 class NoSlot:
-    """Why there is no slot now. ``blocking``: what stands in the way, when it is known. ``next_free``: the next long enough slot."""
+    """Why there is no slot now. ``blocking``: what stands in the way, if it is known. ``next_free``: the next long enough slot.
+
+    ``unknown``: nothing is known to stand in the way, but a calendar could not be read.
+    """
 
     reason: str
     blocking: Interval | None = None
     next_free: Slot | None = None
+    unknown: bool = False
 
 
 def busy(calendar: Calendar, rule: CalendarRule, start: datetime, end: datetime) -> list[Interval]:
@@ -63,7 +67,7 @@ def free_slots(window: Window, calendars: Calendars, start: datetime, end: datet
 
 
 def slot_for(window: Window, calendars: Calendars, now: datetime, needed_s: float) -> Slot | NoSlot:
-    """The slot that is free at ``now`` and lasts longer than ``needed_s`` seconds; otherwise why there is none. Raises ZoneNeeded."""
+    """The slot that is free at ``now`` and lasts longer than ``needed_s`` seconds, or why there is none. Raises ZoneNeeded."""
     now = now.astimezone(UTC)
     last = now + max(HORIZON, timedelta(seconds=needed_s * 2))
     look = _look(window, calendars, now, last)
@@ -71,9 +75,11 @@ def slot_for(window: Window, calendars: Calendars, now: datetime, needed_s: floa
     if here is not None and (here.end - now).total_seconds() > needed_s:
         return Slot(now, None if here.end >= last else here.end, look.what_ends(window, here.end))
     later = next((one for one in look.free if one.start > now and one.seconds > needed_s), None)
-    following = later and Slot(later.start, None if later.end >= last else later.end, look.what_ends(window, later.end))
+    following: Slot | None = None
+    if later is not None:
+        following = Slot(later.start, None if later.end >= last else later.end, look.what_ends(window, later.end))
     reason, blocking = look.why_not(window, now, here, needed_s)
-    return NoSlot(reason, blocking, following)
+    return NoSlot(reason, blocking, following, unknown=look.reason_is_unknown(window, now))
 
 
 def lost(slot: Slot, window: Window, calendars: Calendars, needed_s: float) -> NoSlot | None:
@@ -111,6 +117,12 @@ class _Look:
                 if one.end == end:
                     return f"{one.why} (calendar {name}) ends"
         return ""
+
+    def reason_is_unknown(self, window: Window, now: datetime) -> bool:
+        """Whether the reason is that a calendar could not be read: before the reasons of the window itself it does not matter."""
+        too_early = window.opens is not None and now < window.opens
+        too_late = window.closes is not None and now >= window.closes
+        return bool(self.unknown) and not too_early and not too_late
 
     def why_not(self, window: Window, now: datetime, here: Interval | None, needed_s: float) -> tuple[str, Interval | None]:
         """The reason why nothing can begin at ``now``, with what blocks."""

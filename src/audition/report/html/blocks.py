@@ -146,7 +146,7 @@ def _render(block: PageBlock, ink: Ink) -> str:
         return "<ul>" + "".join(f"<li>{ink.text(item)}</li>" for item in block.items) + "</ul>"
     if isinstance(block, Code):
         label = f"{block.language or 'text'}, may be scrolled"
-        return f'<pre tabindex="0" role="region" aria-label="{ink.text(label)}"><code>{ink.text(block.text.rstrip())}</code></pre>'
+        return f'<pre tabindex="0" role="group" aria-label="{ink.text(label)}"><code>{ink.text(block.text.rstrip())}</code></pre>'
     if isinstance(block, Table):
         return _grid(Grid("", block), ink)
     if isinstance(block, Grid):
@@ -183,7 +183,7 @@ def _grid(grid: Grid, ink: Ink) -> str:
     caption = f"<caption{hidden}>{ink.text(grid.caption)}</caption>" if grid.caption else ""
     label = ink.text(grid.caption or "Table")
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}, may be scrolled"><table>{caption}'
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{label}, may be scrolled"><table>{caption}'
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
 

@@ -145,6 +145,8 @@ _REHEARSAL_PAPER = """@page { @top-center {
   content: "REHEARSAL, simulated figures: no figure was measured on a real server"; font: 700 9pt sans-serif; color: #8a1c00;
 } }
 """
-_NO_SCRIPT = """<noscript><p class="missing">Charts are drawn by JavaScript, which is off.
-Below each chart stands the same data as a table.</p></noscript>"""
+_NO_SCRIPT = (
+    '<p class="missing no-script">Charts are drawn by JavaScript, which is off. '
+    "Below the name of each chart stands the same data as a table.</p>"
+)
 _FOOTER = "<p>Made by audition from the records beside this file. Charts: Observable Plot and D3, both under the ISC licence.</p>"

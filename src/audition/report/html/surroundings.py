@@ -65,7 +65,7 @@ def environment(result: Result, spike: Spike) -> list[PageBlock]:
         ["CPUs", *(said(e.cpus) for e in found)],
     ]
     blocks: list[PageBlock] = [
-        Grid("Environment of each arm", Table(["", *names], rows), wide=frozenset(range(1, len(names) + 1)), show_caption=False)
+        Grid("Environment of each arm", Table(["what", *names], rows), wide=frozenset(range(1, len(names) + 1)), show_caption=False)
     ]
     for arm in names:
         words = arguments_for(result, spike, arm)

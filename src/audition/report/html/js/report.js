@@ -1,6 +1,7 @@
 /* Puts charts into the page: reads their data, draws them at the width they have, and again when that changes. */
 "use strict";
 (() => {
+  document.documentElement.classList.add("scripted");
   const specs = JSON.parse(document.getElementById("charts").textContent);
 
   function element(name, className, text) {
