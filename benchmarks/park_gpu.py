@@ -29,6 +29,7 @@ from audition.wayback.health import Limits, NoAnswer, completion, stream, wait_r
 from audition.wayback.hostmem import available_mib, held_mib, memory_short
 from audition.wayback.park import Parker, choose, park, parker_of, unpark
 from audition.wayback.park_cuda import driver_version
+from audition.wayback.park_trial import child_environment, try_out
 from audition.wayback.plan import ArmTarget, EndpointPlan, GpuPlan, ParkTarget, ProcessTarget
 from audition.wayback.procs import ProcessServer
 from audition.wayback.proctable import connections, status_field
@@ -141,7 +142,7 @@ class Trial:
         if self.options.gpu is None or not self.options.fill_mib:
             return ""
         words = [sys.executable, "-c", FILL, str(self.options.gpu), str(self.options.fill_mib), str(self.options.hold_s)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False, env=child_environment())
         return "" if done.returncode == 0 else f"the GPU could not be filled: {done.stderr.strip()[-200:]}"
 
 
@@ -243,6 +244,8 @@ def run(options: argparse.Namespace, folder: Path) -> int:
         if choice.target is None:
             raise SystemExit(f"the server cannot be parked: {choice.why_not}")
         outcome.parker, outcome.held_mib = choice.said, held_mib(trial.gpu, [ref.pid for ref in choice.target.processes])
+        if choice.target.parker == "cuda" and (failed := try_out(options.gpu or 0)):
+            raise SystemExit(failed)
         if choice.target.parker == "cuda" and (short := memory_short(outcome.held_mib, available_mib())):
             raise SystemExit(short)
         write()

@@ -17,10 +17,11 @@ from typing import Literal
 import pytest
 
 from audition.wayback.health import completion, served_models
-from audition.wayback.hostmem import MARGIN_MIB, available_mib, memory_short
+from audition.wayback.hostmem import MARGIN_MIB, available_mib, held_mib, memory_short
 from audition.wayback.nextstep import Look, Progress, Step, Stuck, next_step
 from audition.wayback.park import Parker, ParkFailedError, State, StopParker, choose, park, unpark, workers
 from audition.wayback.park_cuda import CudaParker
+from audition.wayback.park_trial import CHILD, try_out
 from audition.wayback.plan import ArmTarget, EndpointPlan, GpuPlan, ParkTarget, ProcessRef, RestorePlan
 from audition.wayback.procs import ProcessServer
 from audition.wayback.proctable import Proc, connections, is_alive, own_ref, read_proc, ref_of
@@ -28,24 +29,10 @@ from audition.wayback.restore import EFFECTS, Restoring, restore
 from audition.wayback.server import ServerView, WaybackError
 from wayback.tiny_world import FAST, World, start_and_wait, wait_until
 
-CUDA_CHILD = """
-import ctypes, sys
-cuda = ctypes.CDLL("libcuda.so.1")
-context, memory = ctypes.c_void_p(), ctypes.c_uint64()
-assert cuda.cuInit(0) == 0
-assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
-assert cuda.cuCtxSetCurrent(context) == 0
-assert cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(64 << 20)) == 0
-for turn in range(10**9):
-    assert cuda.cuMemsetD8_v2(memory, turn % 256, ctypes.c_size_t(64 << 20)) == 0
-    print(turn, flush=True)
-    sys.stdin.readline()
-"""
-"""Holds 64 MiB of GPU memory and answers each line on its input after work on the GPU."""
 PLAIN_CHILD = """
 import sys
-for turn in range(10**9):
-    print(turn, flush=True)
+while True:
+    print("ready", flush=True)
     sys.stdin.readline()
 """
 
@@ -59,10 +46,10 @@ class Bench:
     made: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def process(self) -> tuple[ProcessRef, subprocess.Popen[str]]:
-        child = subprocess.Popen([sys.executable, "-c", self.child], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        child = subprocess.Popen([sys.executable, "-c", self.child, "0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.made.append(child)
         assert child.stdout
-        assert child.stdout.readline() == "0\n"
+        assert child.stdout.readline() == "ready\n"
         proc = read_proc(child.pid)
         assert proc
         return ref_of(proc), child
@@ -86,7 +73,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     if request.param == "cuda":
         if why := why_no_gpu():
             pytest.skip(f"the driver's checkpoint calls need an NVIDIA GPU here: {why}")
-        made = Bench(CudaParker(60.0), CUDA_CHILD)
+        made = Bench(CudaParker(60.0), CHILD)
     else:
         made = Bench(StopParker(), PLAIN_CHILD)
     yield made
@@ -100,7 +87,7 @@ def test_a_whole_cycle_and_the_work_goes_on(bench: Bench) -> None:
     ref, child = bench.process()
     assert child.stdin
     assert child.stdout
-    for turn in (1, 2):
+    for _ in range(2):
         assert bench.parker.state(ref) == "running"
         bench.parker.lock(ref, 10.0)
         assert bench.parker.state(ref) in ("locked", "parked")
@@ -112,7 +99,7 @@ def test_a_whole_cycle_and_the_work_goes_on(bench: Bench) -> None:
         assert bench.parker.state(ref) == "running"
         child.stdin.write("\n")
         child.stdin.flush()
-        assert child.stdout.readline() == f"{turn}\n"
+        assert child.stdout.readline() == "ready\n"
 
 
 def test_nothing_is_answered_while_parked_and_everything_afterwards(bench: Bench) -> None:
@@ -129,7 +116,7 @@ def test_nothing_is_answered_while_parked_and_everything_afterwards(bench: Bench
     assert answers == []
     unpark(bench.parker, [ref])
     reader.join(20)
-    assert answers == ["1\n"]
+    assert answers == ["ready\n"]
 
 
 def test_out_of_order_calls_and_processes_that_are_gone_are_errors(bench: Bench) -> None:
@@ -508,4 +495,21 @@ def test_host_memory_is_read_and_its_lack_is_said(tmp_path: Path) -> None:
     assert memory_short(102_400 - MARGIN_MIB, 102_400) == ""
     assert "do not fit" in memory_short(102_400 - MARGIN_MIB + 1, 102_400)
     assert "does not say" in memory_short(1, None)
-    assert GpuPlan("none").source == "none"
+
+
+def test_the_gpu_memory_of_a_server_is_what_its_processes_hold_or_else_all_that_is_in_use(world: World, tmp_path: Path) -> None:
+    ledger = str(tmp_path / "ledger")
+    server = start_and_wait(world.arm("production", "--ledger", ledger, "--hold-mib", "9000"))
+    leader = server.leader()
+    assert leader is not None
+    gpu = GpuPlan("ledger", [0], ledger, {"0": 9000})
+    assert held_mib(gpu, [leader.pid]) == 9000
+    assert held_mib(gpu, [1]) == 9000
+    assert held_mib(GpuPlan("none"), [leader.pid]) == 0
+
+
+def test_the_trial_on_a_throw_away_process_says_why_it_fails_or_nothing() -> None:
+    said, why = try_out(0), why_no_gpu()
+    assert (said == "") is (why is None), said
+    if why is not None:
+        assert "no throw-away context could be had on GPU 0" in said

@@ -13,6 +13,7 @@ from audition.wayback.gpu import read_usage
 from audition.wayback.hostmem import available_mib, held_mib, memory_short
 from audition.wayback.park import Choice, choose
 from audition.wayback.park_cuda import driver_version
+from audition.wayback.park_trial import try_out
 from audition.wayback.plan import GpuPlan
 from audition.wayback.procs import ProcessServer
 from audition.wayback.server import WaybackError
@@ -67,6 +68,8 @@ def _about_choice(arm: Arm, choice: Choice, gpu: GpuPlan) -> list[Finding]:
             text = "a simulated server answers from its front process, so the stand-in does not silence it"
             found.append(Finding("warning", text))
         return found
+    if failed := try_out(gpu.gpus[0] if gpu.gpus else 0):
+        return [Finding("warning", f"production cannot be parked: {failed}; {_INSTEAD}"), *_about_ptrace()]
     version = driver_version()
     shown = ".".join(map(str, version)) if version else "unknown"
     found = [Finding("ok", f"production is parked {choice.said}; driver {shown}")]

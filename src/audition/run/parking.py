@@ -17,6 +17,7 @@ from audition.wayback.gpu import read_usage
 from audition.wayback.health import Check, precheck, verify
 from audition.wayback.hostmem import available_mib, held_mib, memory_short
 from audition.wayback.park import Choice, ParkFailedError, choose, park, parker_of, unpark
+from audition.wayback.park_trial import try_out
 from audition.wayback.plan import ArmTarget, EndpointPlan, GpuPlan, ParkTarget, Verification
 from audition.wayback.procs import ProcessServer
 from audition.wayback.proctable import connections
@@ -49,7 +50,7 @@ class Parking:
 
         Raises WaybackError when production cannot be looked at.
         """
-        choice = self._choice(production)
+        choice = self._tried(self._choice(production))
         if choice.target is None:
             self._note(f"{production.arm} cannot be parked: {choice.why_not}; it is stopped and started instead", True)
             return production, others
@@ -61,6 +62,14 @@ class Parking:
         ]  # found when they run
         self._targets = {arm.arm: arm for arm in (production, *others) if arm.park is not None}
         return production, others
+
+    def _tried(self, choice: Choice) -> Choice:
+        """The driver's calls are tried on a throw-away process before production meets them."""
+        if choice.target is None or choice.target.parker != "cuda":
+            return choice
+        gpus = self._gpu().gpus
+        failed = try_out(gpus[0] if gpus else 0)
+        return Choice(None, why_not=failed) if failed else choice
 
     def _choice(self, arm: ArmTarget) -> Choice:
         if arm.process is None:

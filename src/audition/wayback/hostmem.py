@@ -37,7 +37,7 @@ def memory_short(needed_mib: int, available: int | None) -> str:
 
 
 def held_mib(gpu: GpuPlan, pids: Sequence[int]) -> int:
-    """GPU memory of some processes; where the source names none of them, all that is above the baseline (or in use).
+    """GPU memory of some processes; where the source names none of them (another pid namespace, say), all that is in use.
 
     Raises WaybackError when the source cannot be read.
     """
@@ -45,4 +45,4 @@ def held_mib(gpu: GpuPlan, pids: Sequence[int]) -> int:
         return 0
     usage = read_usage(gpu)
     own = sum(holder.mib for holder in usage.holders if holder.pid in pids)
-    return own or sum(max(0, mib - gpu.baseline_mib.get(name, 0)) for name, mib in usage.used_mib.items())
+    return own or sum(usage.used_mib.values())
