@@ -110,6 +110,19 @@ def test_a_production_that_cannot_be_resumed_is_killed_and_started_anew_and_that
         assert restored(here)["verified"] is True
 
 
+def test_a_production_that_somebody_resumes_meanwhile_is_told(tmp_path: Path) -> None:
+    with ParkWorld(tmp_path / "world") as here:
+
+        def on_point(step: str, point: str) -> None:
+            if (step, point) == ("leg-2.measure", "after-effect"):
+                for pid in here.stopped():
+                    os.kill(pid, signal.SIGCONT)
+
+        assert here.run(on_point) in (0, 3, 4)
+        assert here.problems() == []
+        assert "prod is not parked any more" in notes(here)
+
+
 def test_a_server_of_one_process_is_restarted_instead_and_the_records_say_why(tmp_path: Path) -> None:
     with ParkWorld(tmp_path / "world", behind="") as here:
         before = leader(here)

@@ -42,6 +42,7 @@ class Parking:
         self._gpu, self._note = gpu, note
         self._targets: dict[str, ArmTarget] = {}
         self._production = ""
+        self._parked: set[str] = set()
 
     # -- the plan
 
@@ -111,6 +112,7 @@ class Parking:
         except WaybackError as error:
             raise InternalError(f"{arm} could not be parked", seen=str(error)) from error
         self._targets[arm] = replace(target, park=chosen.target)
+        self._parked.add(arm)
         if waiting is not None:
             count = "an unknown number of" if waiting.left is None else str(waiting.left)
             self._note(f"{arm} was parked in {moved.seconds:.1f} s with {count} requests under way, which now wait", False)
@@ -138,9 +140,13 @@ class Parking:
         Raises InternalError when it cannot be resumed or does not work as before.
         """
         target = self._targets.get(arm)
-        if target is None or target.park is None or not target.park.processes:
+        if target is None or target.park is None or arm not in self._parked:
             return None
-        if ProcessServer(target, adopt=arm == self._production).view().state != "parked":
+        self._parked.remove(arm)
+        view = ProcessServer(target, adopt=arm == self._production).view()
+        if view.state != "parked":
+            text = f"{arm} is not parked any more ({view.detail}): somebody resumed or ended it, so the leg before was disturbed"
+            self._note(text, True)
             return None
         waiting = connections(target.port) if arm == self._production else 0
         moved = self._resume(arm, target.park)
