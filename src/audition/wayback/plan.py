@@ -182,8 +182,12 @@ class RestorePlan:
     version: int = PLAN_VERSION
 
     def to_json(self) -> str:
-        """The plan as JSON text."""
-        return json.dumps(asdict(self), indent=1)
+        """The plan as JSON text. An arm that is never parked is written as before there was parking: older versions read it."""
+        data = asdict(self)
+        for arm in (data["production"], *data["others"]):
+            if arm["park"] is None:
+                del arm["park"]
+        return json.dumps(data, indent=1)
 
     @staticmethod
     def from_json(text: str) -> RestorePlan:
