@@ -10,7 +10,7 @@ CHECKED := src tests requirements benchmarks
 ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help rehearse test check lint format types imports dev live-env docker-env lock lock-upgrade kill-matrix golden verdicts benchmark-client bench-rehearsal bench-history recording flag-tables docs docs-check docs-story clean
+.PHONY: help rehearse test check lint format types imports dev live-env docker-env lock lock-upgrade kill-matrix golden verdicts benchmark-client bench-rehearsal bench-history recording flag-tables docs docs-check docs-story report-media bench-report clean
 
 help: ## List what one can do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -92,6 +92,12 @@ recording: $(DEV) ## Record a rehearsal on a terminal: docs/media/rehearsal.cast
 
 bench-history: $(DEV) ## Time the listing of 1,000 and 10,000 runs; writes docs/results/history.md
 	@$(BIN)/python benchmarks/history.py > .bench.part && mv .bench.part docs/results/history.md
+
+report-media: $(DEV) ## Take the pictures of the HTML report in docs/media anew (needs chromium)
+	@$(BIN)/python benchmarks/report_media.py
+
+bench-report: $(DEV) ## Measure size and time of the HTML report and write docs/results/report.md
+	@PYTHONPATH=tests $(BIN)/python benchmarks/report.py
 
 clean: ## Remove what was installed and built here (.venv, .live, caches)
 	rm -rf .venv .live .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build dist src/*.egg-info

@@ -94,7 +94,7 @@ def main() -> None:
     print(
         "# Time of the history\n\n"
         "Written by `make bench-history`. Seconds of the whole command, the interpreter's start included: median, least and most\n"
-        f"of {REPEAT} (of 3 without a cache file), and the median of its CPU time. Each run has a `result.json` of {size:,} bytes.\n\n"
+        f"of {REPEAT} (of 3 without a cache file), and the median CPU time. Each run has a `result.json` of {size:,} bytes.\n\n"
         f"Machine: {os.cpu_count()} CPUs, {platform.machine()}, Python {platform.python_version()}; load before: "
         f"{os.getloadavg()[0]:.1f}.\n\n"
         "| what | median | least | most | CPU | goal |\n|---|---|---|---|---|---|\n" + "\n".join(lines)

@@ -30,6 +30,7 @@ BASE = ["vllm", "serve", "acme/Model", "--max-model-len", "131072"]
         ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "m", "--speculative-config.method", "mtp",
          "--speculative-config.num_speculative_tokens", "3", "--tensor-parallel-size=2", "--no-enable-prefix-caching"],
         ["/bin/sh", "-c", f"export X=1; exec vllm serve m -sc '{SPEC}' -tp 2 --no-enable-prefix-caching"],
+        ["bash", "-c", f"exec vllm serve m \\\n  -sc '{SPEC}' \\\n  -tp 2 --no-enable-prefix-caching"],
     ],
 )  # fmt: skip
 def test_every_spelling_of_the_same_arguments_is_the_same(words: list[str]) -> None:

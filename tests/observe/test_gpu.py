@@ -85,6 +85,9 @@ class Two:
     def names(self) -> dict[int, str]:
         return {0: "A", 1: "B"}
 
+    def driver(self) -> str | None:
+        return "580.65.06"
+
     def sample(self, index: int) -> GpuSample:
         if index == 1:
             self.looked.set()
@@ -116,6 +119,7 @@ def test_the_host_sampler_tells_of_the_legs_gpus(tmp_path: Path) -> None:
     assert summary.disk_free_mib
     facts = summary.as_facts()
     assert isinstance(facts["gpus"], list)
+    assert facts["driver"] == "580.65.06"
 
 
 def test_where_nvml_is_missing_that_is_said() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from audition.errors import BadInput
@@ -297,7 +299,7 @@ def test_matches() -> None:
     ]
     here = calendar(*texts, name="Institute\\, 3rd floor")
 
-    def days(**keys: object) -> list[int]:
+    def days(**keys: Any) -> list[int]:
         return [one.start.day for one in busy(here, rule(**keys), *YEAR)]
 
     assert days() == [1, 2, 3, 4]

@@ -16,7 +16,7 @@ from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import icalendar
-import recurring_ical_events
+import recurring_ical_events  # type: ignore[import-untyped]
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 

@@ -26,7 +26,7 @@ def command(spike: str, *, as_json: bool, quiet: bool, plain: bool, events: str 
     from audition.cli.ending import show_end  # noqa: PLC0415 - lazily: only when the verb runs
     from audition.cli.showing import events_to  # noqa: PLC0415
     from audition.errors import BadInput  # noqa: PLC0415
-    from audition.run.starting import Options, run_spike  # noqa: PLC0415
+    from audition.run.starting import Options, check_files, run_spike  # noqa: PLC0415
     from audition.spike.examples import find_spike  # noqa: PLC0415
     from audition.spike.parse import load_spike  # noqa: PLC0415
 
@@ -37,6 +37,7 @@ def command(spike: str, *, as_json: bool, quiet: bool, plain: bool, events: str 
     if at is not None:
         from audition.run.slot import wait_at  # noqa: PLC0415
 
+        check_files(loaded)
         wait_at(loaded, at, quiet=quiet)
     screen = not (plain or as_json or events == "-")
     finished = run_spike(loaded, Options(quiet=quiet, screen=screen, events=events_to(events)))

@@ -135,10 +135,11 @@ def parse_arguments(words: Sequence[str]) -> dict[str, str]:
 def _after_serve(words: Sequence[str]) -> list[str]:
     """The part that vLLM reads: a script given to a shell is split, and what stands before ``serve`` or the module is left out."""
     if len(words) >= 3 and words[1] in ("-c", "-lc", "-ec") and words[0].rpartition("/")[2] in ("sh", "bash", "dash"):
+        script = words[2].replace("\\\n", "")  # a shell joins lines there, shlex does not
         try:
-            words = shlex.split(words[2])
+            words = shlex.split(script)
         except ValueError:
-            words = words[2].split()
+            words = script.split()
     for place, word in enumerate(words):
         if word == "serve" or word.startswith("vllm.entrypoints"):
             return list(words[place + 1 :])

@@ -99,6 +99,9 @@ class Gpus(Protocol):
     def names(self) -> dict[int, str]:
         """Name of each GPU by its index."""
 
+    def driver(self) -> str | None:
+        """Version of the driver; None when it is not told."""
+
     def sample(self, index: int) -> GpuSample:
         """One look at one GPU. Raises GpuError."""
 
@@ -125,6 +128,10 @@ class Nvml:
     def names(self) -> dict[int, str]:
         """Name of each GPU by its index."""
         return {index: str(self._ask(self._nvml.nvmlDeviceGetName, handle) or "") for index, handle in self._handles.items()}
+
+    def driver(self) -> str | None:
+        """Version of the driver, e.g. ``580.65.06``; None when it is not told."""
+        return self._ask(self._nvml.nvmlSystemGetDriverVersion) or None
 
     def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
         """An answer, or None where this card or driver has none."""
@@ -242,6 +249,7 @@ class GpuSampler:
 
     def __init__(self, source: Callable[[], Gpus] = Nvml, interval_s: float = SAMPLE_S) -> None:
         self.problem = ""
+        self.driver: str | None = None
         self._samples: dict[int, list[GpuSample]] = {}
         self._names: dict[int, str] = {}
         self._interval, self._stop = interval_s, threading.Event()
@@ -251,7 +259,7 @@ class GpuSampler:
     def __enter__(self) -> GpuSampler:
         try:
             gpus = self._source()
-            self._names = gpus.names()
+            self._names, self.driver = gpus.names(), gpus.driver()
         except GpuError as error:
             self.problem = str(error)
             return self

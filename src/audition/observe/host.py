@@ -37,6 +37,7 @@ class HostSummary:
     """A leg's host figures. ``cpu_share``: busy share of all CPUs, 0 to 1, mean and largest of a sample. Memory in MiB.
 
     ``disk_free_mib``: free on the disk of the working folder, at the end. ``gpus_missing``: why there is no GPU figure.
+    ``driver``: version of the GPU driver, None when it is not told.
     """
 
     samples: int
@@ -49,6 +50,7 @@ class HostSummary:
     disk_free_mib: int | None = None
     gpus: list[GpuSummary] = field(default_factory=list)
     gpus_missing: str = ""
+    driver: str | None = None
 
     def as_facts(self) -> dict[str, object]:
         """The figures as JSON values for a leg's record."""
@@ -144,7 +146,8 @@ class HostSampler:
         if summary is None:
             return None
         gpus = self._gpu_sampler.summaries()
-        return replace(summary, disk_free_mib=disk_free_mib(), gpus=gpus, gpus_missing="" if gpus else self._gpu_sampler.problem)
+        missing = "" if gpus else self._gpu_sampler.problem
+        return replace(summary, disk_free_mib=disk_free_mib(), gpus=gpus, gpus_missing=missing, driver=self._gpu_sampler.driver)
 
     def caveats(self, ours: Callable[[GpuProcess], bool] | None = None) -> list[Caveat]:
         """Notes when the host could not be watched, and what the GPUs of the leg had to bear. ``ours``: which GPU processes are the

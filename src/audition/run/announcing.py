@@ -1,7 +1,7 @@
 """Sends announcements with apprise, and announces a run's begin, trouble and end by itself. Texts are ``report.announcing``'s.
 
 Sending never holds a run up and never fails it: messages go through a queue to a thread of their own, each address gets a time
-limit, and what cannot be delivered is a warning that names the variable. Addresses hold tokens: they are never shown, logged or kept.
+limit, and what cannot be delivered is a warning that names the variable. Addresses hold tokens: they are never shown or kept.
 """
 
 from __future__ import annotations

@@ -75,6 +75,8 @@ def fetch(address: str, *, limit_s: float = LIMIT_S, most_bytes: int = MOST_BYTE
         with _opener().open(request, timeout=limit_s) as answer:
             _refuse_old_copies(host, answer.headers)
             data = answer.read(most_bytes + 1)
+            if len(data) <= most_bytes and answer.length:  # read() with a limit does not say so by itself
+                raise Unreachable(f"{host} broke off, {answer.length} bytes before the end")
     except urllib.error.HTTPError as error:
         said = http.client.responses.get(error.code, "")
         error.close()

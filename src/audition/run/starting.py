@@ -85,9 +85,7 @@ def run_spike(loaded: LoadedSpike, options: Options = Options(), on_point: OnPoi
     made = _Made()
     announcer: Announcer | None = None
     try:
-        preparing.check_signatures(loaded)
-        for workload in loaded.spike.workloads:
-            check_inputs(workload, loaded.folder)
+        check_files(loaded)
         loaded = _in_its_slot(loaded, options, now, reporter)
         conductor, record, secrets = _prepare(loaded, options, identity=identity, reporter=reporter, made=made, on_point=on_point)
         if not options.rehearsal:
@@ -111,6 +109,13 @@ def run_spike(loaded: LoadedSpike, options: Options = Options(), on_point: OnPoi
         if made.interrupts is not None:
             made.interrupts.uninstall()
         reporter.close()
+
+
+def check_files(loaded: LoadedSpike) -> None:
+    """What the spike file names can be read: fault signatures, prompts, traces. Raises BadInput. Quick, so asked before a wait."""
+    preparing.check_signatures(loaded)
+    for workload in loaded.spike.workloads:
+        check_inputs(workload, loaded.folder)
 
 
 @dataclass

@@ -193,11 +193,15 @@ def _row(row: Sequence[str], grid: Grid, numeric: set[int], depth: int, ink: Ink
     for i, cell in enumerate(row):
         inner = _badge(cell, ink) if i in grid.badges else ink.text(cell)
         if i == grid.head:
-            inset = f' class="depth-{min(depth, 4)}"' if depth else ""
-            cells.append(f'<th scope="row"{inset}>{inner}</th>')
+            names = [*(["long"] if len(cell) > 14 else []), *([f"depth-{min(depth, 4)}"] if depth else [])]
+            cells.append(f'<th scope="row"{_names(names)}>{inner}</th>')
         else:
             cells.append(f"<td{_class(i, numeric, grid)}>{inner}</td>")
     return f"<tr>{''.join(cells)}</tr>"
+
+
+def _names(names: Sequence[str]) -> str:
+    return f' class="{" ".join(names)}"' if names else ""
 
 
 def _class(column: int, numeric: set[int], grid: Grid) -> str:

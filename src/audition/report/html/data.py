@@ -13,18 +13,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pydantic_core
+
 from audition.judge.load import Garbled, decode_workload, parse_json
-from audition.judge.records import RequestRecord, WorkloadRecord
+from audition.judge.records import RequestRecord, WorkloadRecord, request_from_dict
 from audition.judge.result import LegResult, Result
 from audition.judge.timing import Timing, gaps_between_events, timing_of
 from audition.units import NoData
 
 T = TypeVar("T")
 
-MAX_REQUESTS = 2000
+MAX_REQUESTS = 1000
 """Requests of one workload of one leg that are drawn; of more, every n-th in the order of the file."""
 
-MAX_GAPS = 20_000
+MAX_GAPS = 10_000
 """Gaps between events that are looked at in one workload of one leg."""
 
 MAX_READINGS = 160
@@ -109,7 +111,8 @@ def _requests(data: bytes) -> tuple[list[RequestRecord], int]:
     """Every n-th request record of a file, and how many there are. Raises ValueError, TypeError or KeyError."""
     lines = data.split(b"\n")[:-1]
     every = max(1, math.ceil(len(lines) / MAX_REQUESTS))
-    return [RequestRecord.from_line(line.decode("utf-8")) for line in lines[::every]], len(lines)
+    rows = pydantic_core.from_json(b"[" + b",".join(lines[::every]) + b"]", allow_inf_nan=False)
+    return [request_from_dict(row) for row in rows], len(lines)
 
 
 def _curves(requests: Sequence[RequestRecord], leg: LegResult, workload: str) -> dict[str, list[float] | NoData]:

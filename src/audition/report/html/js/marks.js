@@ -69,16 +69,17 @@ const Marks = (() => {
     const limits = rows.flatMap((r) => r.limits.map((l) => ({ ...l, i: r.i })));
     const pairs = rows.flatMap((r) => r.pairs.map((value) => ({ value, i: r.i })));
     const near = (d) => `${d.text.replace(/ \(one pair, no interval\)/, "")}  ${d.reading}`;
-    const step = 52, height = 48 + step * rows.length;
+    const narrow = width < 560, step = narrow ? 70 : 52, height = 48 + step * rows.length;
+    const down = narrow ? 17 : 8, first = narrow ? -22 : -12, second = narrow ? -6 : -12, side = narrow ? "left" : "right";
     const marks = [
       Plot.gridX({ stroke: line, strokeOpacity: 1 }), Plot.ruleX([1], { stroke: ink, strokeWidth: 1.2 }),
-      Plot.ruleY(rows.filter((r) => r.low !== null && r.high !== null), { y: "i", x1: "low", x2: "high", stroke: colour, strokeWidth: 5, strokeOpacity: 0.5, dy: 8 }),
-      Plot.dot(pairs, { x: "value", y: "i", r: 3, stroke: soft, dy: 8 }),
-      Plot.dot(rows, { x: "ratio", y: "i", r: 5.5, fill: colour, dy: 8, title: (d) => `${d.name}\n${d.text}\n${d.reading}`, tip: true }),
-      Plot.tickX(limits, { x: "value", y: "i", stroke: "var(--bad)", strokeDasharray: "4 2", strokeWidth: 2, insetTop: 22, insetBottom: 4 }),
-      Plot.text(limits, { x: "value", y: "i", text: "text", dy: 24, fontSize: 10.5, fill: "var(--bad)", ...halo }),
-      Plot.text(rows, { y: "i", frameAnchor: "left", text: "name", dy: -12, textAnchor: "start", fontWeight: 600, ...halo }),
-      Plot.text(rows, { y: "i", frameAnchor: "right", text: near, dy: -12, textAnchor: "end", fill: colour, ...halo }),
+      Plot.ruleY(rows.filter((r) => r.low !== null && r.high !== null), { y: "i", x1: "low", x2: "high", stroke: colour, strokeWidth: 5, strokeOpacity: 0.5, dy: down }),
+      Plot.dot(pairs, { x: "value", y: "i", r: 3, stroke: soft, dy: down }),
+      Plot.dot(rows, { x: "ratio", y: "i", r: 5.5, fill: colour, dy: down, title: (d) => `${d.name}\n${d.text}\n${d.reading}`, tip: true }),
+      Plot.tickX(limits, { x: "value", y: "i", stroke: "var(--bad)", strokeDasharray: "4 2", strokeWidth: 2, insetTop: down + (narrow ? 26 : 14), insetBottom: narrow ? 9 : 9 }),
+      Plot.text(limits, { x: "value", y: "i", text: "text", dy: down + 14, fontSize: 10.5, fill: "var(--bad)", ...halo }),
+      Plot.text(rows, { y: "i", frameAnchor: "left", text: "name", dy: first, textAnchor: "start", fontWeight: 600, fill: ink, ...halo }),
+      Plot.text(rows, { y: "i", frameAnchor: side, text: near, dy: second, textAnchor: narrow ? "start" : "end", fill: colour, ...halo }),
     ];
     return base(width, height, {
       marginLeft: 2, marginRight: 2, marginTop: 8, marginBottom: 42,
@@ -101,7 +102,7 @@ const Marks = (() => {
     const low = Math.min(...values), high = Math.max(...values), log = values.length > 0 && high / low > 5;
     const shown = log ? rows.filter((r) => r.value > 0) : rows;
     return base(width, 206, {
-      marginLeft: 44, marginBottom: 40,
+      marginLeft: 48, marginBottom: 40,
       x: { type: log ? "log" : "linear", label: `${panel.unit}${log ? " (log scale)" : ""}`, labelAnchor: "right", labelArrow: "none", tickFormat: tick, ticks: log ? logTicks(low, high, width) : Math.max(3, Math.floor(width / 75)), tickSize: 3, nice: !log, zero: false },
       y: { domain: [0, 1], ticks: [0, 0.25, 0.5, 0.75, 1], tickFormat: (v) => `${Math.round(100 * v)} %`, label: null, tickSize: 0 },
       marks: [
@@ -146,7 +147,7 @@ const Marks = (() => {
     const rows = panel.curves.flatMap((c) => c.rates.map((rate, n) => ({ rate, position: n + 1, leg: c.leg, arm: c.arm })));
     const first = rows.filter((r) => r.leg === panel.curves[0].leg);
     return base(width, 196, {
-      marginLeft: 44, marginBottom: 40,
+      marginLeft: 48, marginBottom: 40,
       x: { type: "point", domain: d3.range(1, spec.depth + 1), label: "draft position", labelAnchor: "left", labelArrow: "none", tickSize: 0, padding: 0.4 },
       y: { domain: [0, 1], ticks: [0, 0.25, 0.5, 0.75, 1], tickFormat: (v) => `${Math.round(100 * v)} %`, label: null, tickSize: 0 }, symbol: { type: "identity" },
       marks: [
