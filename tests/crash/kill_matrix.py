@@ -171,6 +171,11 @@ def worlds(kind: str) -> Iterator[MakeWorld]:
     if kind == "process":
         yield World
         return
+    if kind == "park":
+        from crash.parking import ParkWorld
+
+        yield ParkWorld
+        return
     from crash.containers import ContainerWorld
     from environments.docker_engine import DockerEngine
 
@@ -184,7 +189,7 @@ def worlds(kind: str) -> Iterator[MakeWorld]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engine", choices=["process", "compose"], default="process")
+    parser.add_argument("--engine", choices=["process", "compose", "park"], default="process")
     parser.add_argument("--rounds", type=int, default=1, help="0: one pass over all steps, points and victims taking turns")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 2)
     parser.add_argument("--only", default="", help="only steps that begin with this")

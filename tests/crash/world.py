@@ -29,6 +29,7 @@ TINY = HERE.parent / "engines" / "tiny_engine.py"
 CANDIDATE_MARK = "CRASH_TEST_ARM=candidate"
 RUN_LIMIT_S = 120.0
 
+LEGS = "legs: [prod, cand, prod]"
 SPIKE = """\
 audition: 1
 name: crash

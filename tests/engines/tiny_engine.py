@@ -24,6 +24,18 @@ while True:
 """
 
 
+ANSWERING = """
+import sys
+for line in sys.stdin:
+    sys.stdout.write(line)
+    sys.stdout.flush()
+"""
+"""A worker that every completion passes through, as an engine core is: while it is stopped, completions wait."""
+
+BEHIND: list[subprocess.Popen[str]] = []
+TURN = threading.Lock()
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
@@ -31,7 +43,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--answer", default="one two three")
     parser.add_argument("--boot-s", type=float, default=0.0)
     parser.add_argument("--ignore-term", action="store_true")
-    parser.add_argument("--worker", choices=["none", "session", "own-session", "bare"], default="none")
+    parser.add_argument("--worker", choices=["none", "session", "own-session", "bare", "answers"], default="none")
     parser.add_argument("--stubborn-worker", action="store_true", help="the worker ignores SIGTERM and outlives the server")
     parser.add_argument("--exit-at-boot", type=int, default=None)
     parser.add_argument("--exit-after-s", type=float, default=None)
@@ -44,9 +56,13 @@ def arguments() -> argparse.Namespace:
 
 
 def start_worker(options: argparse.Namespace) -> None:
-    """session: inherits everything. own-session: setsid. bare: own environment and output cleared (as setproctitle does), same
-    session."""
+    """session: inherits everything. own-session: setsid. answers: completions pass through it. bare: own environment and output
+    cleared (as setproctitle does), same session."""
     ignored = str(int(signal.SIGTERM)) if options.stubborn_worker else ""
+    if options.worker == "answers":
+        command = [sys.executable, "-I", "-S", "-c", ANSWERING, "tiny-worker"]
+        BEHIND.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        return
     command = [sys.executable, "-I", "-S", "-c", WORKER, ignored]
     if options.worker == "own-session":
         subprocess.Popen(command, start_new_session=True)
@@ -85,6 +101,14 @@ def answer(options: argparse.Namespace, path: str, body: dict[str, object]) -> t
         return 500, "application/json", b'{"error": {"message": "broken on purpose"}}'
     if body.get("model") != options.model:
         return 404, "application/json", b'{"error": {"message": "no such model"}}'
+    for worker in BEHIND:
+        assert worker.stdin
+        assert worker.stdout
+        with TURN:
+            worker.stdin.write(options.answer + "\n")
+            worker.stdin.flush()
+            if worker.stdout.readline() != options.answer + "\n":
+                return 500, "application/json", b'{"error": {"message": "the engine core is dead"}}'
     chat = path == "/v1/chat/completions"
     usage = {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6}
     if not body.get("stream"):

@@ -127,6 +127,16 @@ def test_every_fault_ends_with_production_back_and_the_right_verdict(fault: str,
     assert left_running(tmp_path) == []
 
 
+@pytest.mark.slow
+def test_a_rehearsal_says_that_it_does_not_park(tmp_path: Path) -> None:
+    spike = Path(spike_in(tmp_path))
+    spike.write_text(spike.read_text() + "\nrestore: {strategy: park}\n")
+    _, said, errors = rehearse(tmp_path, str(spike), "--fault", "boot-crash")
+    assert said["restored"]["verified"] is True
+    assert "parking (restore.strategy: park) is not rehearsed" in errors
+    assert "is not rehearsed" in (Path(said["run_dir"]) / "legs" / "01-plain" / "leg.json").read_text()
+
+
 def test_an_unknown_fault_is_bad_input_and_starts_nothing(tmp_path: Path) -> None:
     code, said, _ = rehearse(tmp_path, spike_in(tmp_path), "--fault", "earthquake")
     assert code == 2

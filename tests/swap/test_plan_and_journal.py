@@ -60,6 +60,59 @@ def test_production_is_drained_before_it_is_stopped(names: list[str]) -> None:
             assert before.kind is StepKind.DRAIN
 
 
+def parking(names: list[str]) -> Spike:
+    spike = with_legs(names)
+    return spike.model_copy(update={"restore": spike.restore.model_copy(update={"strategy": "park"})})
+
+
+def test_arms_that_park_boot_once_and_then_take_turns() -> None:
+    keys = [step.key for step in make_plan(parking(["v2g", "mtp-k3", "v2g", "mtp-k3"]))]
+    assert keys[3:] == [
+        "leg-1.measure",
+        "leg-2.park", "leg-2.start", "leg-2.ready", "leg-2.measure",
+        "leg-3.park", "leg-3.unpark", "leg-3.measure",
+        "leg-4.park", "leg-4.unpark", "leg-4.measure",
+        "restore", "stand-down", "release-lock",
+    ]  # fmt: skip
+
+
+def test_behind_a_closed_entry_production_is_drained_before_it_is_parked() -> None:
+    spike = parking(["v2g", "mtp-k3"])
+    closed = spike.model_copy(update={"drain": spike.drain.model_copy(update={"close": ["true"], "open": ["true"]})})
+    keys = [step.key for step in make_plan(closed)]
+    assert keys[keys.index("leg-2.park") - 1] == "leg-2.drain"
+    assert not any("drain" in step.key for step in make_plan(spike))
+
+
+@given(st.lists(st.sampled_from(["v2g", "mtp-k3"]), min_size=1, max_size=9))
+def test_every_plan_that_parks_measures_only_who_runs_and_resumes_only_who_is_parked(names: list[str]) -> None:
+    steps = make_plan(parking(names), sidecars=True)
+    kinds = [step.kind for step in steps]
+    assert len({step.key for step in steps}) == len(steps)
+    armed, restore = kinds.index(StepKind.ARM_GUARD), kinds.index(StepKind.RESTORE)
+    running, parked, booted = "v2g", set[str](), {"v2g"}
+    for place, step in enumerate(steps):
+        if step.kind in TOUCHES_PRODUCTION:
+            assert armed < place < restore
+        if step.kind is StepKind.PARK:
+            assert step.arm == running
+            parked.add(running)
+            running = ""
+        elif step.kind is StepKind.UNPARK:
+            assert running == ""
+            assert step.arm in parked
+            running = step.arm or ""
+            parked.remove(running)
+        elif step.kind is StepKind.START:
+            assert running == ""
+            assert step.arm not in booted
+            running = step.arm or ""
+            booted.add(running)
+        elif step.kind is StepKind.MEASURE:
+            assert step.arm == running
+    assert StepKind.STOP not in kinds
+
+
 def entries_of(names: list[str], fence: int = 1) -> list[Entry]:
     out: list[Entry] = []
     for step in make_plan(with_legs(names)):

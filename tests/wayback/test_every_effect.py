@@ -19,6 +19,7 @@ import pytest
 
 from audition.wayback.health import NoAnswer, verify
 from audition.wayback.nextstep import Step
+from audition.wayback.park import StopParker, choose, park
 from audition.wayback.plan import ArmTarget, GpuPlan, ProcessRef, RestorePlan
 from audition.wayback.procs import ProcessServer
 from audition.wayback.proctable import is_alive, own_ref, port_answers, send_signal
@@ -41,6 +42,7 @@ def mutant(run: Restoring, step: Step) -> str:
         "gpu": {"settled": True},
         "port": {"waited_for_port": True},
         "start": {"starts": run.done.starts + 1},
+        "unpark": {"unparks": run.done.unparks + 1},
         "ready": {"ready_boot": production.boot_id},
         "verify": {"verified_boot": production.boot_id},
         "sidecars": {"sidecars": True},
@@ -163,6 +165,27 @@ class AnswersDifferently(Scene):
         return replace(plan, verify=replace(plan.verify, greedy_answers=["another answer"]))
 
 
+class IsParked(Scene):
+    """Resuming is wanted, not a restart: the same process must serve at the end."""
+
+    leader: ProcessRef | None = None
+
+    def prepare(self) -> RestorePlan:
+        plan = super().prepare()
+        arm = self.arm("production", "--worker", "answers")
+        server = start_and_wait(arm)
+        self.leader, target = server.leader(), choose(server.members(), arm.port).target
+        assert target is not None
+        park(StopParker(), target.processes, 5.0)
+        self.production = replace(arm, park=target)
+        return replace(plan, production=self.production)
+
+    def look_around(self, report: RestoreReport) -> None:
+        super().look_around(report)
+        if not is_alive(self.leader):
+            self.wrong.append("production was restarted")
+
+
 class DiesInItsHoldTime(Scene):
     victim: ProcessRef | None = None
 
@@ -189,6 +212,7 @@ SCENES: dict[str, type[Scene]] = {
     "gpu": MemoryIsFreedLate,
     "port": PortIsTakenForAMoment,
     "start": Scene,
+    "unpark": IsParked,
     "ready": BootsSlowly,
     "verify": AnswersDifferently,
     "entry": Scene,

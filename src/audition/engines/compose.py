@@ -30,6 +30,7 @@ from audition.engines.compose_profile import (
     run_labels,
     up_verb,
 )
+from audition.engines.parking import ParkBeside, about_parking
 from audition.errors import AuditionError, InternalError, Refused
 from audition.spike.model import Arm
 from audition.spike.model import ComposeEngine as ComposeSpec
@@ -64,6 +65,7 @@ class ComposeEngine:
         fence: int | None = None,
         environ: Mapping[str, str] | None = None,
         secret_names: Sequence[str] = (),
+        park_beside: ParkBeside | None = None,
     ) -> None:
         if not isinstance(arm.engine, ComposeSpec):
             raise InternalError(f"arm {arm.name} is not a compose engine")
@@ -71,6 +73,7 @@ class ComposeEngine:
         self._production, self._fence, self._secret_names = production, fence, list(secret_names)
         self._environ = dict(os.environ if environ is None else environ)
         self._cli = Docker(docker_command(arm.engine), docker_environment(self._environ))
+        self._park_beside = park_beside
         self._peer: ComposeEngine | None = None
         if production_arm is not None and not production and isinstance(production_arm.engine, ComposeSpec):
             self._peer = ComposeEngine(production_arm, folder, state_dir, run_id, production=True, environ=self._environ)
@@ -122,6 +125,8 @@ class ComposeEngine:
             if key and self.endpoint.api_key is None:
                 advice = f"name the env file that sets it in `env_files` of arm {self.arm}, or set it in the shell"
                 found.append(Finding("blocking", f"{key}, the API key of {self.arm}, is set nowhere", advice))
+            if self._park_beside is not None:
+                found += about_parking(self._arm, self._park_beside, None)
             return found + (self._about_production(profile) if self._production else self._about_candidate(profile))
         except (AuditionError, WaybackError) as fault:
             return [

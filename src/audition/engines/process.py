@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from audition.engines.base import BootOutcome, Finding, Invocation, Observation, Should, StopOutcome
 from audition.engines.env_file import parse_env_file
+from audition.engines.parking import ParkBeside, about_parking
 from audition.errors import BadInput, InternalError, Refused
 from audition.spike.model import Arm
 from audition.spike.model import ProcessEngine as ProcessSpec
@@ -62,7 +63,7 @@ class ProcessEngine:
 
     ``folder``: that of the spike file. ``state_dir``: this run's folder of secret working files. ``token``: this run's and arm's
     random mark. ``production_port``: where production listens, so that a candidate knows whether finding its own port taken is as
-    expected.
+    expected. ``park_beside``: given when the spike parks.
     """
 
     def __init__(
@@ -76,9 +77,11 @@ class ProcessEngine:
         production_port: int | None = None,
         declared: Declared | None = None,
         environ: Mapping[str, str] | None = None,
+        park_beside: ParkBeside | None = None,
     ) -> None:
         environ = dict(os.environ if environ is None else environ)
         self._arm, self._production, self._production_port = arm, production, production_port
+        self._park_beside = park_beside
         self._declared = declared or declared_process(arm, folder, environ)
         self._folder = state_dir / "arms" / arm.name
         parts = urlsplit(arm.endpoint.url)
@@ -206,6 +209,10 @@ class ProcessEngine:
         """What can be known before anything is touched."""
         findings = self._declared_findings()
         findings += self._production_findings() if self._production else self._port_findings()
+        if self._park_beside is not None:
+            if self._production:
+                self.target()  # observes production, whose processes tell how it can be parked
+            findings += about_parking(self._arm, self._park_beside, self._server)
         return findings or [Finding("ok", f"arm {self.arm}: command, folder and port are in order")]
 
     def _declared_findings(self) -> list[Finding]:

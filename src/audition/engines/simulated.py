@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from audition.engines.parking import ParkBeside
 from audition.engines.process import Declared, ProcessEngine
 from audition.errors import InternalError
 from audition.spike.model import Arm
@@ -49,6 +50,7 @@ class SimulatedEngine(ProcessEngine):
         production_port: int | None = None,
         settings: Mapping[str, Any] | None = None,
         environ: Mapping[str, str] | None = None,
+        park_beside: ParkBeside | None = None,
     ) -> None:
         environ = dict(os.environ if environ is None else environ)
         if not isinstance(arm.engine, SimulatedSpec):
@@ -63,4 +65,5 @@ class SimulatedEngine(ProcessEngine):
             production_port=production_port,
             declared=declared,
             environ=environ,
+            park_beside=park_beside,
         )

@@ -60,6 +60,12 @@ class Surroundings(Protocol):
     def drain(self, give_up: Callable[[], bool]) -> dict[str, Any]:
         """Wait for production's running requests to end, within the budget; says how many are left."""
 
+    def park(self, engine: Engine) -> dict[str, Any] | None:
+        """Park an arm; None when it cannot be parked and nothing was done. Raises InternalError when it was tried and failed."""
+
+    def unpark(self, engine: Engine) -> dict[str, Any] | None:
+        """Resume a parked arm and see that it works; None when it is not parked. Raises InternalError."""
+
     def settle(self) -> dict[str, Any]:
         """Wait until GPU memory is back at its baseline after a stop; raises InternalError when it is not."""
 
@@ -188,6 +194,10 @@ class Conductor:
         engine = self._engines[step.arm]
         if step.kind is StepKind.STOP:
             return self._stop(engine)
+        if step.kind is StepKind.PARK:
+            return self._around.park(engine) or {"parked": "", **self._stop(engine)}
+        if step.kind is StepKind.UNPARK:
+            return self._unpark(step.leg, leg, engine)
         if step.kind is StepKind.START:
             engine.start()
             return {"boot_id": engine.boot_id()}
@@ -204,6 +214,15 @@ class Conductor:
         if outcome.killed:
             self._reporter.warn(f"{engine.arm} did not stop within its grace period and was killed")
         return {"seconds": outcome.seconds, "killed": outcome.killed, **self._around.settle()}
+
+    def _unpark(self, number: int, leg: Leg, engine: Engine) -> dict[str, Any]:
+        """Resume the arm; one that could not be parked is booted again."""
+        done = self._around.unpark(engine)
+        if done is not None:
+            self._boots[leg.arm] = BootRecord("already-running", engine.boot_id(), None, clean=True)
+            return done
+        engine.start()
+        return {"resumed": "", **self._await_ready(number, leg, engine)}
 
     def _await_ready(self, number: int, leg: Leg, engine: Engine) -> dict[str, Any]:
         outcome = engine.wait_ready(self._give_up, lambda line: self._reporter.tell(BootLogged(leg.arm, line)))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the screen's process reads events, and must start quickly
     from audition.swap.plan import Step
 
 Figure = float | NoData
-Production = Literal["running", "draining", "stopped", "starting", "being restored", "back and verified", "not back"]
+Production = Literal["running", "draining", "stopped", "parked", "starting", "being restored", "back and verified", "not back"]
 
 
 @dataclass(frozen=True)
@@ -232,6 +232,8 @@ def production_after(event: Event, production: str) -> Production | None:
         ("snapshot", False): "running",
         ("drain", True): "draining",
         ("stop", False): "stopped",
+        ("park", False): "parked",
+        ("unpark", False): "running",
         ("start", True): "starting",
         ("await-ready", False): "running",
     }

@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from audition.engines.base import Engine, Finding
+from audition.engines.parking import ParkBeside
 from audition.errors import AuditionError, InternalError, Refused
 from audition.faults.signature import shipped_signatures
 from audition.report.mask import MASK, mask
@@ -45,6 +46,7 @@ def make_engines(spike: Spike, folder: Path, identity: Identity) -> dict[str, En
 def make_engine(spike: Spike, arm: Arm, folder: Path, identity: Identity) -> Engine:
     """The engine of one arm. Each arm has a mark of its own, so that no arm's processes count as another's."""
     production = arm.role == "production"
+    park_beside = ParkBeside(spike.production, spike.gpus) if spike.restore.strategy == "park" else None
     if isinstance(arm.engine, ComposeEngine):
         from audition.engines.compose import ComposeEngine as Compose  # noqa: PLC0415 - only the engines that are used
 
@@ -56,6 +58,7 @@ def make_engine(spike: Spike, arm: Arm, folder: Path, identity: Identity) -> Eng
             production=production,
             production_arm=None if production else spike.production,
             secret_names=spike.secrets,
+            park_beside=park_beside,
         )
     if isinstance(arm.engine, ProcessSpec):
         from audition.engines.process import ProcessEngine as Kind  # noqa: PLC0415
@@ -68,6 +71,7 @@ def make_engine(spike: Spike, arm: Arm, folder: Path, identity: Identity) -> Eng
         f"{identity.token}-{arm.name}",
         production=production,
         production_port=None if production else urlsplit(spike.production.endpoint.url).port,
+        park_beside=park_beside,
     )
 
 

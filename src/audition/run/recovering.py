@@ -130,7 +130,7 @@ def _servers(plan: RestorePlan, *, ask: bool) -> tuple[str, str, ServerView | No
         states = [server_of(arm, production=False).view().state for arm in plan.others]
     except WaybackError:
         return "unknown", "unknown", None
-    others = "some" if any(seen in ("running", "stopped") for seen in states) else "none"
+    others = "some" if any(seen in ("running", "parked", "stopped") for seen in states) else "none"
     if view.state != "running":
         return ("foreign" if view.state == "foreign" else "down"), others, view
     if ask and not server.differences() and all(check.ok is not False for check in verify(plan.verify.endpoint, plan.verify)):

@@ -17,6 +17,8 @@ from audition.run.starting import Finished, Options, run_spike
 from audition.spike.model import Spike
 from audition.spike.parse import LoadedSpike
 
+NOT_PARKED = "a rehearsal restarts its simulated arms: parking (restore.strategy: park) is not rehearsed"
+
 
 def rehearse(
     loaded: LoadedSpike,
@@ -46,7 +48,15 @@ def rehearse(
                     f"the simulated production did not start: {outcome.kind} {outcome.detail}", seen=outcome.excerpt[-1500:]
                 )
             options = Options(
-                True, fault, quiet, root=world / "state", ledger=ledger, records_base=records_base, screen=screen, events=events
+                True,
+                fault,
+                quiet,
+                root=world / "state",
+                ledger=ledger,
+                records_base=records_base,
+                screen=screen,
+                events=events,
+                notes=(NOT_PARKED,) if loaded.spike.restore.strategy == "park" else (),
             )
             return run_spike(staged, options, on_point)
         finally:

@@ -34,7 +34,7 @@ from audition.units import NoData, format_duration
 LAST_WARNINGS = 3
 SHORTEST_RATE_S = 0.5  # a rate over less says nothing
 LAST_RATES = 200  # points of the curve, one a second at most
-_KEPT_STATES = ("stopped", "being restored", "back and verified", "not back")
+_KEPT_STATES = ("stopped", "parked", "being restored", "back and verified", "not back")
 _NOT_PLANNED = NoData("no plan is known yet")
 
 

@@ -23,6 +23,7 @@ _PRODUCTION_STYLE = {
     "running": "bold bright_white on dark_green",
     "draining": "black on yellow",
     "stopped": "bold bright_white on red",
+    "parked": "black on yellow",
     "starting": "black on yellow",
     "being restored": "bold black on yellow",
     "back and verified": "bold bright_white on dark_green",
@@ -159,7 +160,7 @@ def _production(state: ScreenState, view: View) -> Text:
     if state.plan is None or state.production is None:
         return row.append("untouched", "green")
     word = state.production.upper()
-    if state.production in ("stopped", "draining", "starting", "being restored"):
+    if state.production in ("stopped", "parked", "draining", "starting", "being restored"):
         word += f" {clock(view.now - state.production_since)}"
     row.append(f"{state.plan.production}  ", "bold").append(f" {word} ", _PRODUCTION_STYLE[state.production])
     if state.production == "stopped" and state.leg is not None and state.leg.role != "production" and view.width >= WIDE:

@@ -49,7 +49,8 @@ RESOLVED = "spike.resolved.json"
 class Options:
     """How to run. ``ledger``: the simulated GPUs of a rehearsal; ``records_base``: where a relative records folder begins.
 
-    ``screen``: draw one where standard error is a terminal; ``events``: a file descriptor for JSON lines.
+    ``screen``: draw one where standard error is a terminal; ``events``: a file descriptor for JSON lines. ``notes``: the caller's
+    warnings, for the terminal and the records.
     """
 
     rehearsal: bool = False
@@ -60,6 +61,7 @@ class Options:
     records_base: Path | None = None
     screen: bool = False
     events: int | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,9 @@ def _prepare(
     engines = preparing.make_engines(spike, loaded.folder, identity)
     secrets = preparing.secret_values_if_known(spike, engines, dict(os.environ))
     reporter.secrets = secrets
-    warnings = preparing.check(spike, engines, reporter)
+    for text in options.notes:
+        reporter.warn(text)
+    warnings = [*options.notes, *preparing.check(spike, engines, reporter)]
     gpu = preparing.gpu_plan(spike, options.ledger)
     secrets = preparing.secret_values(spike, list(engines.values()), dict(os.environ))
     reporter.secrets = secrets

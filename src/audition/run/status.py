@@ -105,6 +105,8 @@ def _run_status(folder: Path, root: Path) -> RunStatus | None:
 
 def _production_text(seen: WorldView, view: ServerView | None) -> str:
     if seen.lock == "own-run" and seen.others == "some":
+        if view is not None and view.state == "parked":
+            return "parked for the spike: it listens, and requests to it wait; another arm of it runs"
         return "stopped for the spike: another arm of it runs"
     return f"{seen.production}: {view.detail}" if view else seen.production
 

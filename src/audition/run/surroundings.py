@@ -25,6 +25,7 @@ from audition.run.events import BootLogged, GuardArmed, RestoreStepped
 from audition.run.folder import RunFolder
 from audition.run.guarding import ArmedGuard, arm
 from audition.run.leg import LegMeter
+from audition.run.parking import Parking, Served
 from audition.run.reporter import Reporter
 from audition.spike.model import Leg, Spike
 from audition.units import NoData
@@ -79,6 +80,7 @@ class World:
         self._plan: RestorePlan | None = None
         self._greedy: tuple[dict[str, Any], list[str], str] = ({}, [], "not recorded")
         self._claims: list[socket.socket] = []
+        self._parking = Parking(lambda: self._gpu, self._note_parking)
         self.fence = 0
 
     # -- before anything is touched -----------------------------------------------------------------------------------
@@ -189,7 +191,10 @@ class World:
         return {"guard": self._guard.process.pid, "deadline": self._plan.deadline}
 
     def _make_plan(self) -> RestorePlan:
-        spike, production = self._spike, self._production.target()
+        spike, production, others = self._spike, self._production.target(), self._others()
+        gpu = self._with_baseline(production)
+        if spike.restore.strategy == "park":
+            production, others = self._parking.planned(production, others)
         body, answers, missing = self._greedy
         greedy = spike.restore.greedy
         if len(answers) > 1:  # an engine whose greedy answers differ by themselves cannot be held to one of them
@@ -216,10 +221,10 @@ class World:
             fence=self.fence,
             runner=own_ref(),
             production=production,
-            others=self._others(),
+            others=others,
             sidecars=self._sidecars,
             entry=entry,
-            gpu=self._with_baseline(production),
+            gpu=gpu,
             verify=verify,
             deadline=self._deadline(),
             manual=["audition recover", *_by_hand(production)],
@@ -296,6 +301,23 @@ class World:
         """Say it now, and in the record of the next leg."""
         self._reporter.warn(text)
         self._meter.notes.append(("drain", text))
+
+    def _note_parking(self, text: str, warning: bool) -> None:
+        (self._reporter.warn if warning else self._reporter.say)(text)
+        self._meter.notes.append(("park", text))
+
+    def park(self, engine: Engine) -> dict[str, Any] | None:
+        """Park an arm and see that it lets the GPU go; None when it cannot be parked. Raises InternalError."""
+        parked = self._parking.park(engine.arm, self._served(engine))
+        return None if parked is None else {**parked, **self.settle()}
+
+    def unpark(self, engine: Engine) -> dict[str, Any] | None:
+        """Resume a parked arm: production must answer as before, any other arm at all. Raises InternalError."""
+        return self._parking.unpark(engine.arm, self._served(engine))
+
+    def _served(self, engine: Engine) -> Served:
+        production = engine.arm == self._production.arm
+        return Served(engine.endpoint, self._plan.verify if production and self._plan is not None else None)
 
     def settle(self) -> dict[str, Any]:
         """Wait until GPU memory is back at its baseline. Raises InternalError with who holds it when it is not."""

@@ -151,7 +151,10 @@ class Drain(Strict):
 class Restore(Strict):
     """What bringing production back means."""
 
-    strategy: Literal["restart"] = Field(default="restart", description="How production comes back.")
+    strategy: Literal["restart", "park"] = Field(
+        default="restart",
+        description="How arms give way: stopped and booted again, or parked (suspended to host memory, on ports of their own).",
+    )
     hold: Duration = Field(default=30.0, description="Production must run this long without a restart before it counts as back.")
     gpu_tolerance_mib: int = Field(default=256, ge=0, description="GPU memory must be this near its baseline before a start.")
     gpu_settle: Duration = Field(default=60.0, description="Longest wait for GPU memory to come back to its baseline after a stop.")

@@ -56,7 +56,7 @@ class JournalState:
     last_at: float | None = None
 
 
-TOUCHING = frozenset({"close-entry", "stop-sidecars", "stop", "start"})
+TOUCHING = frozenset({"close-entry", "stop-sidecars", "stop", "start", "park", "unpark"})
 
 
 def replay(entries: Iterable[Entry]) -> JournalState:

@@ -19,8 +19,10 @@ class StepKind(StrEnum):
     MEASURE = "measure"
     DRAIN = "drain"
     STOP = "stop"
+    PARK = "park"
     START = "start"
     AWAIT_READY = "await-ready"
+    UNPARK = "unpark"
     RESTORE = "restore"
     STAND_DOWN = "stand-down"
     RELEASE_LOCK = "release-lock"
@@ -35,6 +37,8 @@ UNDO: dict[StepKind, str] = {
     StepKind.MEASURE: "nothing to undo: requests end with the leg",
     StepKind.DRAIN: "nothing to undo: waiting changes nothing",
     StepKind.STOP: "start the arm again if it is production",
+    StepKind.PARK: "resume the arm if it is production, else stop it",
+    StepKind.UNPARK: "stop the arm if it is not production",
     StepKind.START: "stop the arm if it is not production",
     StepKind.AWAIT_READY: "nothing to undo: waiting changes nothing",
     StepKind.RESTORE: "nothing to undo: this is the undoing",
@@ -42,7 +46,9 @@ UNDO: dict[StepKind, str] = {
     StepKind.RELEASE_LOCK: "nothing to undo: the run is over",
 }
 
-TOUCHES_PRODUCTION = frozenset({StepKind.CLOSE_ENTRY, StepKind.STOP_SIDECARS, StepKind.STOP, StepKind.START})
+TOUCHES_PRODUCTION = frozenset(
+    {StepKind.CLOSE_ENTRY, StepKind.STOP_SIDECARS, StepKind.STOP, StepKind.PARK, StepKind.UNPARK, StepKind.START}
+)
 """Kinds that change the world of production: all of them come after ARM_GUARD and before RESTORE."""
 
 
@@ -77,11 +83,15 @@ def make_plan(spike: Spike, *, sidecars: bool = False) -> list[Step]:
         steps.append(Step("close-entry", StepKind.CLOSE_ENTRY, "close the entry"))
     if sidecars:
         steps.append(Step("stop-sidecars", StepKind.STOP_SIDECARS, "stop sidecars that could interfere"))
-    running = production
+    running, booted = production, {production}
     for number, leg in enumerate(spike.planned_legs(), start=1):
         if leg.arm != running:
-            steps += _swap(number, running, leg.arm, production)
+            if spike.restore.strategy == "park":
+                steps += _change(number, running, leg.arm, spike, again=leg.arm in booted)
+            else:
+                steps += _swap(number, running, leg.arm, production)
             running = leg.arm
+            booted.add(running)
         steps.append(Step(f"leg-{number}.measure", StepKind.MEASURE, f"measure {leg.arm}", leg.arm, number))
     return [*steps, *closing_steps(production)]
 
@@ -102,6 +112,24 @@ def _swap(number: int, old: str, new: str, production: str) -> list[Step]:
     return [
         *steps,
         Step(f"leg-{number}.stop", StepKind.STOP, f"stop {old}", old, number),
+        Step(f"leg-{number}.start", StepKind.START, f"start {new}", new, number),
+        Step(f"leg-{number}.ready", StepKind.AWAIT_READY, f"wait until {new} answers", new, number),
+    ]
+
+
+def _change(number: int, old: str, new: str, spike: Spike, *, again: bool) -> list[Step]:
+    """Two arms change places by parking. Production is drained only behind a closed entry: otherwise its requests simply wait.
+
+    ``again``: the new arm has run before and is parked; an arm's first leg boots it.
+    """
+    steps = []
+    if old == spike.production.name and spike.drain.close is not None:
+        steps.append(Step(f"leg-{number}.drain", StepKind.DRAIN, f"let requests of {old} end", old, number))
+    steps.append(Step(f"leg-{number}.park", StepKind.PARK, f"park {old}", old, number))
+    if again:
+        return [*steps, Step(f"leg-{number}.unpark", StepKind.UNPARK, f"resume {new}", new, number)]
+    return [
+        *steps,
         Step(f"leg-{number}.start", StepKind.START, f"start {new}", new, number),
         Step(f"leg-{number}.ready", StepKind.AWAIT_READY, f"wait until {new} answers", new, number),
     ]

@@ -1,7 +1,7 @@
 """What to do next on the way back: one pure function of what is seen and what was done. Doing it lives in ``restore``.
 
-The order: stop every other arm, wait for the GPU, start production, wait until it works, verify it, start the sidecars again, open
-the entry, hold. What was found out about a boot of production counts for that boot only.
+The order: stop every other arm, wait for the GPU, start production (or resume it where it is parked), wait until it works, verify
+it, start the sidecars again, open the entry, hold. What was found out about a boot of production counts for that boot only.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from audition.wayback.plan import RestorePlan
 from audition.wayback.server import ServerView
 
 STOP_TRIES = 3
+UNPARK_TRIES = 1
+"""A driver that failed to restore a process does not promise a usable one: then production is killed and started anew."""
 HOLD_TRIES = 3
 MOST_STEPS = 80
 CHECK_STARTS = 1
@@ -48,6 +50,7 @@ class Progress:
     entry: bool = False
     held_boot: str = ""
     holds: int = 0
+    unparks: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ def next_step(plan: RestorePlan, look: Look, done: Progress, *, start_tries: int
 
 def _to_stop(arm: str, view: ServerView, done: Progress) -> bool:
     """Whether another arm still has to be stopped: it runs, or something of it is left and no stop was proved yet."""
-    left = view.state == "running" or (view.state == "stopped" and arm not in done.stopped)
+    left = view.state in ("running", "parked") or (view.state == "stopped" and arm not in done.stopped)
     return left and done.stops.get(arm, 0) < STOP_TRIES
 
 
@@ -95,13 +98,20 @@ def _production_step(plan: RestorePlan, view: ServerView, done: Progress, start_
     name = plan.production.arm
     if view.state == "running":
         if view.boot_id in done.bad_boots:
-            if done.ready_boot == view.boot_id and done.starts != CHECK_STARTS:
+            spoilt = view.parkable and not done.starts  # it may be wrong because it was parked, which a restart undoes
+            if done.ready_boot == view.boot_id and done.starts != CHECK_STARTS and not spoilt:
                 again = ", also after a restart" if done.starts else ""
                 return Stuck(f"production works, but fails a check{again}: {done.refused or view.detail}")
             if done.starts >= start_tries or done.stops.get(name, 0) >= STOP_TRIES + start_tries:
                 return Stuck(f"production runs, but does not work, after {done.starts} starts: {done.refused or view.detail}")
             return Step("stop", name)
         return _running_step(view.boot_id, done)
+    if view.state == "parked":
+        if done.unparks < UNPARK_TRIES:
+            return Step("unpark") if done.settled else Step("gpu")
+        if done.stops.get(name, 0) >= STOP_TRIES + start_tries:
+            return Stuck(f"production is parked, could not be resumed and cannot be ended: {view.detail}; a reboot may be needed")
+        return Step("stop", name)
     if view.state == "foreign":
         return Stuck(f"cannot start production: {view.detail}") if done.waited_for_port else Step("port")
     if view.state == "stopped" and plan.production.process is not None and name not in done.stopped:

@@ -111,14 +111,28 @@ class GpuPlan:
 
 
 @dataclass(frozen=True)
+class ParkTarget:
+    """How a server is parked, should it be parked: see ``park``. ``processes``: those to park; empty: looked for among its members.
+
+    ``lock_s``, ``move_s``: limits in seconds of one lock and of one checkpoint or restore (60 GB take about 40 s).
+    """
+
+    parker: Literal["cuda", "stop"]
+    processes: list[ProcessRef] = field(default_factory=list)
+    lock_s: float = 60.0
+    move_s: float = 600.0
+
+
+@dataclass(frozen=True)
 class ArmTarget:
-    """One arm that can be started and stopped: exactly one of ``process`` and ``container`` is set."""
+    """One arm that can be started and stopped: exactly one of ``process`` and ``container`` is set. ``park``: it may be parked."""
 
     arm: str
     stop_grace_s: float
     port: int
     process: ProcessTarget | None = None
     container: ContainerTarget | None = None
+    park: ParkTarget | None = None
 
 
 @dataclass(frozen=True)
@@ -168,8 +182,12 @@ class RestorePlan:
     version: int = PLAN_VERSION
 
     def to_json(self) -> str:
-        """The plan as JSON text."""
-        return json.dumps(asdict(self), indent=1)
+        """The plan as JSON text. An arm that is never parked is written as before there was parking: older versions read it."""
+        data = asdict(self)
+        for arm in (data["production"], *data["others"]):
+            if arm["park"] is None:
+                del arm["park"]
+        return json.dumps(data, indent=1)
 
     @staticmethod
     def from_json(text: str) -> RestorePlan:
@@ -220,4 +238,8 @@ def _arm(data: dict[str, Any]) -> ArmTarget:
                 "members": [ProcessRef(**member) for member in process["members"]],
             }
         )
-    return ArmTarget(**{**data, "process": process, "container": ContainerTarget(**container) if container is not None else None})
+    park = data.get("park")
+    if park is not None:
+        park = ParkTarget(**{**park, "processes": [ProcessRef(**ref) for ref in park["processes"]]})
+    container = ContainerTarget(**container) if container is not None else None
+    return ArmTarget(**{**data, "process": process, "container": container, "park": park})

@@ -15,6 +15,7 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,8 @@ class ProcessServer:
         while True:
             leader = self.leader()
             if leader:
-                return ServerView("running", f"pid {leader.pid}{self._unwritten}", _boot(leader), restarts=0)
+                view = ServerView("running", f"pid {leader.pid}{self._unwritten}", _boot(leader), restarts=0)
+                return self._with_parking(view) if self.arm.park is not None else view
             left = self.members()
             launching = any(proc.launching for proc in left)
             if time.monotonic() > until or not (launching or self.leader()):  # asked again after the scan: it may be new
@@ -185,6 +187,21 @@ class ProcessServer:
             who = ", ".join(describe(pid) for pid in pids) or "a process of another user"
             return ServerView("foreign", f"port {self.arm.port} is held by {who}", exit_code=code)
         return ServerView("absent", "no process of it runs", exit_code=code)
+
+    def _with_parking(self, view: ServerView) -> ServerView:
+        assert self.arm.park is not None
+        if parked := self.parked():
+            return replace(view, state="parked", detail=f"{view.detail}: {parked}", parkable=True)
+        named = self.arm.park.processes
+        return replace(view, parkable=any(is_alive(ref) for ref in named))
+
+    def parked(self) -> str:
+        """What says that it is parked; "" when it is not, or no plan to park it was made."""
+        if self.arm.park is None:
+            return ""
+        from audition.wayback.park import parked_detail  # noqa: PLC0415 - keeps the sleeping guard small
+
+        return parked_detail(self.arm.park, lambda: [ref_of(proc) for proc in self.members()])
 
     # ---- starting
 
@@ -255,8 +272,10 @@ class ProcessServer:
     # ---- stopping
 
     def stop(self, grace_s: float) -> StopReport:
-        """SIGTERM, ``grace_s`` seconds, SIGKILL, then proof. Touches members only, each through a pidfd."""
+        """SIGTERM, ``grace_s`` seconds, SIGKILL, then proof. Touches members only, each through a pidfd. A parked server cannot end
+        by itself and gets no grace."""
         began = time.monotonic()
+        grace_s = 0.0 if self.parked() else grace_s
         troubles: set[str] = set()
         left = self._terminate(began + grace_s, troubles)
         killed = bool(left)

@@ -18,7 +18,7 @@ from audition.wayback.server import WaybackError
 TOKEN = "AUDITION_TOKEN"
 LAUNCHING = "AUDITION_LAUNCHING"
 UNRECORDED = "AUDITION_UNRECORDED"
-_LISTEN = "0A"
+_LISTEN, _ESTABLISHED = "0A", "01"
 
 
 @dataclass(frozen=True)
@@ -191,6 +191,16 @@ def listening_inodes(port: int) -> set[int]:
             if len(part) > 9 and part[3] == _LISTEN and int(part[1].rpartition(":")[2], 16) == port:
                 inodes.add(int(part[9]))
     return inodes
+
+
+def connections(port: int) -> int:
+    """Established TCP connections to the port on this side, in this network namespace. Idle keep-alive connections count too."""
+    count = 0
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in (_read(table) or b"").decode("ascii", "replace").splitlines()[1:]:
+            part = line.split()
+            count += len(part) > 9 and part[3] == _ESTABLISHED and int(part[1].rpartition(":")[2], 16) == port
+    return count
 
 
 def listeners(port: int) -> tuple[list[int], bool]:

@@ -157,6 +157,23 @@ def _start(run: Restoring, _: Step) -> str:
     return f"start {run.done.starts} of {run.pace.start_tries}"
 
 
+def _unpark(run: Restoring, _: Step) -> str:
+    from audition.wayback.park import parker_of, unpark  # noqa: PLC0415 - keeps the sleeping guard small
+
+    run.report.untouched = False
+    run.note(unparks=run.done.unparks + 1, settled=False)
+    target = run.plan.production.park
+    try:
+        if target is None:
+            raise WaybackError("there is no plan to park it")
+        moved = unpark(parker_of(target), target.processes, target.lock_s)
+    except WaybackError as error:
+        text = f"production was parked and COULD NOT BE RESUMED: {error}; if it does not work now, it is killed and started anew"
+        run.report.warnings.append(text)
+        raise WaybackError(text) from error
+    return f"resumed after {moved.seconds:.1f} s ({target.parker})"
+
+
 def _ready(run: Restoring, _: Step) -> str:
     check = run.plan.verify
     limits = Limits(check.boot_limit_s, check.silence_s, run.pace.poll_s, run.pace.call_s)
@@ -173,14 +190,16 @@ def _ready(run: Restoring, _: Step) -> str:
 
 
 def _verify(run: Restoring, _: Step) -> str:
-    boot = run.look().production.boot_id
+    view = run.look().production
+    boot = view.boot_id
     checks = verify(run.plan.verify.endpoint, run.plan.verify, run.pace.call_s)
     run.report.checks = checks
     bad = [check for check in checks if check.ok is False]
     if bad:
         text = "; ".join(f"{check.name}: {check.detail}" for check in bad)
         run.note(refused=f"production runs, but is not as before: {text}")
-        if any(check.name != "greedy" for check in bad):  # a restart can help against a broken server, not against another answer
+        # a restart can help against a broken server, and against another answer only where parking may have spoilt it
+        if any(check.name != "greedy" for check in bad) or view.parkable:
             run.note(bad_boots=run.done.bad_boots | {boot})
         raise WaybackError(text)
     run.report.warnings += [f"{check.name}: {check.detail}" for check in checks if check.ok is None]
@@ -262,6 +281,7 @@ EFFECTS: dict[str, Effect] = {
     "gpu": _gpu,
     "port": _port,
     "start": _start,
+    "unpark": _unpark,
     "ready": _ready,
     "verify": _verify,
     "sidecars": _sidecars,
@@ -325,7 +345,7 @@ def _finish(run: Restoring, look: Look, end: Done | Stuck) -> RestoreReport:
     if isinstance(end, Stuck):
         report.problems.append(end.why)
     for name, view in look.others.items():
-        if view.state == "running" or (view.state == "stopped" and name not in run.done.stopped):
+        if view.state in ("running", "parked") or (view.state == "stopped" and name not in run.done.stopped):
             report.problems.append(f"{name} is not gone: {view.detail}; if it cannot be killed, a reboot is needed")
     secrets = run.plan.secrets
     report.problems = list(dict.fromkeys(redact(text, secrets) for text in report.problems))

@@ -18,15 +18,18 @@ class WaybackError(Exception):
 class ServerView:
     """What is there now.
 
-    running: this target runs. stopped: it exists and does not run. absent: nothing of it is left. foreign: something else holds its
-    name or port. ``boot_id`` identifies the present boot ("" when it does not run) and changes with every start, whoever made it.
+    running: this target runs. parked: it is suspended, wholly or half, and may be resumed (only with a plan to park). stopped: it
+    exists and does not run. absent: nothing of it is left. foreign: something else holds its name or port. ``boot_id`` identifies
+    the present boot ("" when it does not run) and changes with every start, whoever made it.
+    ``parkable``: this boot is the one that the plan may have parked, so what is wrong with it may come from that.
     """
 
-    state: Literal["running", "stopped", "absent", "foreign"]
+    state: Literal["running", "parked", "stopped", "absent", "foreign"]
     detail: str
     boot_id: str = ""
     exit_code: int | None = None
     restarts: int | None = None
+    parkable: bool = False
 
 
 @dataclass(frozen=True)
