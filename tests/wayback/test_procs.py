@@ -315,3 +315,20 @@ def test_stopping_from_another_thread_while_it_boots(world: World) -> None:
     stopper.join(20)
     assert reports[0].proved
     wait_until(lambda: server.view().state == "absent")
+
+
+def test_a_declared_server_is_told_its_own_folder_and_not_the_callers(world: World) -> None:
+    """A folder of the caller that holds the module's name must not look like where the server came from."""
+    (world.folder / "elsewhere" / "tiny_engine").mkdir(parents=True)
+    arm = world.arm("production")
+    assert arm.process is not None
+    argv = [sys.executable, "-m", "tiny_engine", *arm.process.argv[2:]]
+    env = {**arm.process.env, "PWD": str(world.folder / "elsewhere"), "PYTHONPATH": str(Path(ENGINE).parent)}
+    server = start_and_wait(replace(arm, process=replace(arm.process, argv=argv, env=env)))
+    try:
+        found = find(world.port)
+        assert found.env is not None
+        assert found.env["PWD"] == str(world.folder)
+        assert [doubt.text for doubt in found.doubts if "module" in doubt.text] == []
+    finally:
+        server.stop(1.0)

@@ -176,6 +176,8 @@ def _set_user(uid: int | None, gid: int | None, groups: list[int]) -> None:
 def _become(spec: dict[str, Any], report: int, note: str = "") -> NoReturn:
     output, errors = _open_log(spec["output_files"]), _open_log(spec["error_files"])
     os.chdir(spec["cwd"])
+    if spec["uid"] is None and "PWD" in spec["env"]:
+        spec["env"]["PWD"] = spec["cwd"]  # of a declared process it is the caller's; a found one keeps what it was started with
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(output, 1)
