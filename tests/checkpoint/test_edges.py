@@ -10,7 +10,7 @@ from pathlib import Path
 import audition.checkpoint
 
 ROOM = Path(audition.checkpoint.__file__).parent
-EDGES = {"header", "locate", "reader"}
+EDGES = {"header", "plain_file", "locate", "reader"}
 EFFECTS = {
     "os",
     "io",

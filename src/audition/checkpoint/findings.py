@@ -48,9 +48,7 @@ def _checkpoint(facts: Facts) -> list[Problem]:
         found.append(Problem("warning", "quantisation-unknown", text))
     if facts.quantisation.unreadable:
         first = plain(facts.quantisation.unreadable[0])
-        text = (
-            f"The quantisation config has {len(facts.quantisation.unreadable)} patterns that are no regular expressions: {first}."
-        )
+        text = f"The quantisation config has {len(facts.quantisation.unreadable)} patterns that are not understood: {first}."
         found.append(Problem("warning", "quantisation-pattern", text))
     return found
 

@@ -12,48 +12,88 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import prod
 from pathlib import Path
 from typing import Any
 
+from audition.checkpoint.plain_file import NotPlain, opened
 from audition.checkpoint.problem import CheckpointError
 from audition.checkpoint.tensors import DTYPE_BITS, Tensor
 
-HEADER_LIMIT = 100_000_000  # bytes; the format's own bound (safetensors/src/tensor.rs, MAX_HEADER_SIZE)
-JSON_LIMIT = 100_000_000  # bytes; the largest published index files have some 40 MB
+# Bytes. The format's own bound is 100 MB (safetensors/src/tensor.rs, MAX_HEADER_SIZE), which as Python objects takes gigabytes;
+# 32 MB hold some 250,000 tensors, several times what a published file has.
+HEADER_LIMIT = 32_000_000
+HEADERS_LIMIT = 128_000_000  # bytes of all headers of a checkpoint; a million tensors. Own choice
+TENSORS_LIMIT = 500_000  # of one checkpoint; the largest published ones have some 200,000
+DIMENSIONS_LIMIT = 16  # of a tensor; published ones have up to 5
+JSON_LIMIT = 64_000_000  # bytes; the largest published index files have some 40 MB
+# How often a sign may stand in a header or an index: a tensor needs one object, two lists and ten quotes. A small file of nothing
+# but empty objects takes a hundred times its size as Python objects.
+_SIGNS = {b"{": TENSORS_LIMIT, b"[": 2 * TENSORS_LIMIT, b'"': 12 * TENSORS_LIMIT}
 _PREFIX = 8
 _COUNT_LIMIT = 2**63
 _DOWNLOAD_AGAIN = "Download the file again, or point to a complete copy."
 
 
+class Budget:
+    """What may be read of one checkpoint: bytes of all headers, their tensors, and each file once, whatever its names."""
+
+    def __init__(self) -> None:
+        self._bytes = 0
+        self._tensors = 0
+        self._seen: set[tuple[int, int]] = set()
+
+    def take(self, path: Path, status: os.stat_result, length: int) -> bool:
+        """Count a header of ``length`` bytes; False: it was read under another name. Raises CheckpointError beyond the bound."""
+        inode = (status.st_dev, status.st_ino)
+        if inode in self._seen:
+            return False
+        self._seen.add(inode)
+        self._bytes += length
+        if self._bytes > HEADERS_LIMIT:
+            raise CheckpointError(f"the headers have more than {HEADERS_LIMIT:,} bytes in all", tried=f"reading {path}")
+        return True
+
+    def count(self, path: Path, tensors: int) -> None:
+        """Count tensors. Raises CheckpointError when there are too many."""
+        self._tensors += tensors
+        if self._tensors > TENSORS_LIMIT:
+            raise CheckpointError(f"the checkpoint has more than {TENSORS_LIMIT:,} tensors", tried=f"reading {path}")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file. Raises CheckpointError when it cannot be read, is too large, or holds no object."""
-    with _opened(path) as (handle, size):
+    with _opened(path) as (handle, status):
+        size = status.st_size
         if size > JSON_LIMIT:
             raise CheckpointError(f"{path.name} has {size:,} bytes; no {path.name} is that large", tried=f"reading {path}")
         raw = _read(handle, size, path)
     return _object(raw, path, path.name)
 
 
-def read_header(path: Path) -> tuple[Tensor, ...]:
-    """All tensors of a safetensors file, in the order of the file.
+def read_header(path: Path, budget: Budget | None = None) -> tuple[Tensor, ...]:
+    """All tensors of a safetensors file, in the order of the file. ``budget``: what all headers of a
+    checkpoint share; a file that it has seen under another name gives no tensors.
 
     Raises CheckpointError, one sentence, when the file cannot be opened, is cut, states a header longer than itself or than the
     format allows, or when its header is no JSON or contradicts itself.
     """
-    with _opened(path) as (handle, size):
+    with _opened(path) as (handle, status):
+        size = status.st_size
         if size < _PREFIX:
             raise _broken(path, f"the file has {size} bytes, too few for a safetensors header")
         length = int.from_bytes(_read(handle, _PREFIX, path), "little")
         if length > HEADER_LIMIT:
             raise _broken(path, f"its first bytes state a header of {length:,} bytes, which no safetensors file has")
+        if budget is not None and not budget.take(path, status, length):
+            return ()
         if _PREFIX + length > size:
             raise _broken(path, f"its header is cut: {length:,} bytes stated, {size - _PREFIX:,} there")
         header = _object(_read(handle, length, path), path, "the header")
     header.pop("__metadata__", None)
+    if budget is not None:
+        budget.count(path, len(header))
     file = path.name
     tensors = tuple(_tensor(name, entry, path, file) for name, entry in header.items())
     end = max((entry["data_offsets"][1] for entry in header.values()), default=0)
@@ -69,14 +109,24 @@ def _tensor(name: str, entry: Any, path: Path, file: str) -> Tensor:
     dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
         raise _broken(path, f"its header gives {name!r} the unknown type {dtype!r}")
-    if not isinstance(shape, list) or not all(map(_is_count, shape)):
+    if not isinstance(shape, list) or len(shape) > DIMENSIONS_LIMIT or not all(map(_is_count, shape)):
         raise _broken(path, f"its header gives {name!r} the shape {str(shape)[:80]}")
     if not isinstance(offsets, list) or len(offsets) != 2 or not _is_count(offsets[0]) or not _is_count(offsets[1]):
         raise _broken(path, f"its header gives {name!r} the place {str(offsets)[:80]}")
     size = offsets[1] - offsets[0]
-    if size != (prod(shape) * DTYPE_BITS[dtype] + 7) // 8:
+    if size != (_elements(shape) * DTYPE_BITS[dtype] + 7) // 8:
         raise _broken(path, f"its header gives {name!r} {size:,} bytes, but {dtype} {str(shape)[:80]} needs another number")
     return Tensor(name, dtype, tuple(shape), size, file)
+
+
+def _elements(shape: list[int]) -> int:
+    """The product of a shape; once it is beyond 2^63 it is not followed further, since no file has that many."""
+    product = 1
+    for side in shape:
+        product *= side
+        if product >= _COUNT_LIMIT:
+            return 0 if 0 in shape else _COUNT_LIMIT
+    return product
 
 
 def _is_count(value: Any) -> bool:
@@ -84,6 +134,9 @@ def _is_count(value: Any) -> bool:
 
 
 def _object(raw: bytes, path: Path, what: str) -> dict[str, Any]:
+    for sign, limit in _SIGNS.items():
+        if raw.count(sign) > limit:
+            raise _broken(path, f"{what} has more than {limit:,} {sign.decode()!r}, far more than one can need")
     try:
         value = json.loads(raw.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -98,23 +151,19 @@ def _object(raw: bytes, path: Path, what: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[int, int]]:
-    """A descriptor and the size of a plain file. Without blocking, so that a pipe under this name cannot hang the check."""
+def _opened(path: Path) -> Iterator[tuple[int, os.stat_result]]:
+    """A descriptor and the status of a plain file. Without blocking, so that a pipe under this name cannot hang the check."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with opened(path) as (handle, status):
+            yield handle, status
     except FileNotFoundError as error:
         raise _absent(path) from error
+    except NotPlain as error:
+        raise CheckpointError(f"{path.name} is not a plain file", tried=f"opening {path}") from error
     except OSError as error:
         raise CheckpointError(
             f"{path.name} cannot be read: {error.strerror}", tried=f"opening {path}", next_step="Check the file's owner and mode."
         ) from error
-    try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise CheckpointError(f"{path.name} is not a plain file", tried=f"opening {path}")
-        yield handle, status.st_size
-    finally:
-        os.close(handle)
 
 
 def _absent(path: Path) -> CheckpointError:

@@ -12,8 +12,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from audition.checkpoint.plain_file import read_bytes
 from audition.checkpoint.problem import CheckpointError, NotInCache
 
+_REF_LIMIT = 4096  # bytes; a ref holds a commit of 40
 _MODEL_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?$")
 _COMMIT = re.compile(r"^[0-9a-f]{40}$")
 _REVISION = re.compile(r"^[\w.-]+(/[\w.-]+)*$")
@@ -93,8 +95,7 @@ def _snapshot(repository: Path, model: str, revision: str) -> Path:
 
 def _commit_of(ref: Path, model: str, revision: str, snapshots: Path) -> str:
     try:
-        with ref.open("rb") as handle:
-            text = handle.read(200).decode("ascii", "replace").strip()
+        text = read_bytes(ref, _REF_LIMIT).decode("ascii", "replace").strip()
     except FileNotFoundError as error:
         raise NotInCache(
             f"the cache has {model}, but nothing says which snapshot its revision {revision} is",

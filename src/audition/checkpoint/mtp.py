@@ -108,6 +108,8 @@ def _kept_out(quantisation: Quantisation, modules: tuple[str, ...]) -> float | N
         return _NOT_QUANTISED
     if not modules:
         return NoData("there is no MTP module")
+    if not quantisation.comparable(modules):
+        return NoData("its quantisation config has too many rules to compare them with every MTP module")
     return sum(quantisation.keeps_out(module) for module in modules) / len(modules)
 
 

@@ -14,13 +14,18 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Any, Literal
 
+from audition.checkpoint.pattern import Weight, weight
 from audition.units import NoData
 
 UNQUANTISED = "none"
 RULES_LIMIT = 100_000
-PATTERN_LIMIT = 1_000  # characters of one regular expression
+REGEX_LIMIT = 4_000  # regular expressions that are compiled; published configs have up to some hundred
+WILDCARDS_LIMIT = 3  # of one entry
+NAME_LIMIT = 512  # characters of a module's name that is compared; published names have some 100
+WORK_LIMIT = 2_000_000  # microseconds of comparing rules with modules, roughly. Own choice
 RuleKind = Literal["contains", "exact", "regex", "wildcard"]
 
 
@@ -31,6 +36,13 @@ class Rule:
     kind: RuleKind
     text: str
 
+    def microseconds(self, length: int) -> int:
+        """What one comparison with a name of that many characters takes at most, roughly."""
+        if self.kind == "wildcard":
+            return Weight(min(3, self.text.count("*"))).microseconds(length)
+        found = weight(self.text) if self.kind == "regex" else None
+        return 1 if found is None else found.microseconds(length)
+
     def matches(self, module: str) -> bool:
         """Whether the rule names this module. A whole name also names what lies below it."""
         if self.kind == "contains":
@@ -38,11 +50,14 @@ class Rule:
         if self.kind == "wildcard":
             return fnmatchcase(module, self.text)
         if self.kind == "regex":
-            try:
-                return re.match(self.text, module) is not None
-            except (re.error, RecursionError):
-                return False
+            return _compiled(self.text).match(module) is not None
         return module == self.text or module.startswith(self.text + ".")
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """The pattern compiled once; one that no bound can be given for never matches (``unreadable`` names it)."""
+    return re.compile(r"(?!)" if weight(pattern) is None else pattern)
 
 
 @dataclass(frozen=True)
@@ -67,8 +82,15 @@ class Quantisation:
         """Whether the checkpoint is not quantised."""
         return self.method == UNQUANTISED
 
+    def comparable(self, modules: Sequence[str]) -> bool:
+        """Whether these modules can be compared with all rules within a second or two."""
+        longest = min(NAME_LIMIT, max(map(len, modules), default=0))
+        return 3 * len(modules) * sum(rule.microseconds(longest) for rule in (*self.ignored, *self.targets)) <= WORK_LIMIT
+
     def keeps_out(self, module: str) -> bool:
         """Whether a linear layer of this name is left unquantised. Names are tried with and without a leading ``model.``."""
+        if len(module) > NAME_LIMIT:
+            return False
         names = {module, module.removeprefix("model."), "model." + module}
         if any(rule.matches(name) for rule in self.ignored for name in names):
             return True
@@ -206,12 +228,11 @@ def _checked(rules: Sequence[Rule]) -> tuple[tuple[Rule, ...], tuple[str, ...]]:
     bad: list[str] = []
     for rule in rules:
         if rule.kind == "regex":
-            try:
-                if len(rule.text) > PATTERN_LIMIT:
-                    raise re.error("too long")
-                re.compile(rule.text)
-            except (re.error, RecursionError, OverflowError):
+            if len(good) >= REGEX_LIMIT or weight(rule.text) is None:
                 bad.append(rule.text[:80])
                 continue
+        elif rule.kind == "wildcard" and rule.text.count("*") > WILDCARDS_LIMIT:
+            bad.append(rule.text[:80])
+            continue
         good.append(rule)
     return tuple(good), tuple(bad)

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from audition.checkpoint.facts import Facts, build
-from audition.checkpoint.header import read_header, read_json
+from audition.checkpoint.header import Budget, read_header, read_json
 from audition.checkpoint.locate import CacheRoots, locate
 from audition.checkpoint.problem import CheckpointError, plain
 from audition.checkpoint.tensors import Tensor
@@ -66,16 +66,19 @@ def _tensors(folder: Path) -> tuple[tuple[Tensor, ...] | NoData, tuple[Tensor, .
         raise CheckpointError(
             f"the folder holds {len(there):,} safetensors files; no checkpoint has that many", tried=f"listing {folder}"
         )
+    budget = Budget()
     index = folder / INDEX
     if index.exists() or index.is_symlink():
-        return _indexed(folder, read_json(index), there)
+        return _indexed(folder, read_json(index), there, budget)
     if not there:
         return NoData(f"{folder} holds no safetensors file, so its tensors are unknown"), ()
     plain = [path for path in there if not path.name.startswith("consolidated")]
-    return tuple(tensor for path in plain or there for tensor in read_header(path)), ()
+    return tuple(tensor for path in plain or there for tensor in read_header(path, budget)), ()
 
 
-def _indexed(folder: Path, index: Mapping[str, Any], there: list[Path]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+def _indexed(
+    folder: Path, index: Mapping[str, Any], there: list[Path], budget: Budget
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     named = _weight_map(index)
     files = sorted(set(named.values()))
     if len(files) > FILES_LIMIT:
@@ -86,7 +89,7 @@ def _indexed(folder: Path, index: Mapping[str, Any], there: list[Path]) -> tuple
             f"{len(absent)} of {len(files)} files that {INDEX} names are not there: {_some(absent)}",
             next_step="Download the rest, or point to a complete copy.",
         )
-    tensors = tuple(tensor for name in files for tensor in read_header(folder / name))
+    tensors = tuple(tensor for name in files for tensor in read_header(folder / name, budget))
     base = {file: PurePosixPath(file).name for file in files}
     held = {(tensor.name, tensor.file) for tensor in tensors}
     lost = [name for name, file in named.items() if (name, base[file]) not in held]
@@ -96,7 +99,7 @@ def _indexed(folder: Path, index: Mapping[str, Any], there: list[Path]) -> tuple
             next_step="Index and files are from different versions of the checkpoint: download both again.",
         )
     stray = [path for path in there if path.name not in files and not path.name.startswith("consolidated")]
-    return tensors, tuple(tensor for path in stray for tensor in read_header(path))
+    return tensors, tuple(tensor for path in stray for tensor in read_header(path, budget))
 
 
 def _weight_map(index: Mapping[str, Any]) -> dict[str, str]:
