@@ -40,5 +40,8 @@ def command(spike: str, *, fault: str | None, as_json: bool, quiet: bool, plain:
     base = Path.cwd() if is_example(path) else None
     loaded = load_spike(path)
     screen = not (plain or as_json or events == "-")
-    finished = rehearse(loaded, fault=fault, quiet=quiet, records_base=base, screen=screen, events=events_to(events))
+    sink = events_to(events, loaded.path)
+    finished = rehearse(
+        loaded, fault=fault, quiet=quiet, records_base=base, screen=screen, events=sink.descriptor, on_begin=sink.begin
+    )
     return show_end(finished, as_json=as_json)

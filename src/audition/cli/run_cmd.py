@@ -34,11 +34,12 @@ def command(spike: str, *, as_json: bool, quiet: bool, plain: bool, events: str 
         hint = "give the path of a spike file; the shipped examples are for `audition rehearse NAME`"
         raise BadInput(f"there is no such file or folder: {spike}", next_step=hint)
     loaded = load_spike(Path(find_spike(spike)))
+    sink = events_to(events, loaded.path)
     if at is not None:
         from audition.run.slot import wait_at  # noqa: PLC0415
 
         check_files(loaded)
         wait_at(loaded, at, quiet=quiet)
     screen = not (plain or as_json or events == "-")
-    finished = run_spike(loaded, Options(quiet=quiet, screen=screen, events=events_to(events)))
+    finished = run_spike(loaded, Options(quiet=quiet, screen=screen, events=sink.descriptor, on_begin=sink.begin))
     return show_end(finished, as_json=as_json)

@@ -1,25 +1,17 @@
-"""Where the verbs that run a spike show what happens: the file of ``--events``, opened before anything is touched."""
+"""Where the verbs that run a spike show what happens: what ``--events`` names, asked before any wait."""
 
 from __future__ import annotations
 
-import os
 import sys
+from pathlib import Path
 
-from audition.errors import BadInput
+from audition.run.events_file import EventsSink, open_events
 
 
-def events_to(name: str | None) -> int | None:
-    """An open descriptor for JSON lines; None when none are wanted. ``-`` is standard error. Raises BadInput.
-
-    The file is opened without blocking, so that a named pipe that nobody reads is refused here and not waited for. It stays open
-    until the process ends: a writer that is stuck in it must never meet another file under the same number.
-    """
+def events_to(name: str | None, spike: Path) -> EventsSink:
+    """Where JSON lines go; nowhere when none are wanted. ``-`` is standard error. ``spike``: the spike file. Raises BadInput."""
     if name is None:
-        return None
+        return EventsSink()
     if name == "-":
-        return sys.stderr.fileno() if sys.stderr is not None else None
-    try:
-        return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        hint = "name a file in a folder that exists, a pipe that is being read, or - for standard error"
-        raise BadInput(f"--events {name}: it cannot be written", seen=str(error), next_step=hint) from error
+        return EventsSink(sys.stderr.fileno() if sys.stderr is not None else None)
+    return open_events(name, spike)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from audition.errors import InternalError
 from audition.run import preparing
 from audition.run.conductor import OnPoint, no_point
 from audition.run.rehearsal import rehearsed
-from audition.run.starting import Finished, Options, run_spike
+from audition.run.starting import Finished, Options, no_begin, run_spike
 from audition.spike.model import Spike
 from audition.spike.parse import LoadedSpike
 
@@ -28,6 +29,7 @@ def rehearse(
     records_base: Path | None = None,
     screen: bool = False,
     events: int | None = None,
+    on_begin: Callable[[], None] = no_begin,
     on_point: OnPoint = no_point,
 ) -> Finished:
     """Rehearse a spike. Its own state, GPU ledger and port: it never meets a real run. Raises AuditionError like ``run_spike``."""
@@ -56,6 +58,7 @@ def rehearse(
                 records_base=records_base,
                 screen=screen,
                 events=events,
+                on_begin=on_begin,
                 notes=(NOT_PARKED,) if loaded.spike.restore.strategy == "park" else (),
             )
             return run_spike(staged, options, on_point)

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from audition.report.writer import write_records
 from audition.run import preparing
 from audition.run.announcing import Announcer
 from audition.run.checking import check_again
-from audition.run.conductor import Conductor, OnPoint, RunEnd, no_point
+from audition.run.conductor import BEFORE_TOUCHING, Conductor, OnPoint, RunEnd, no_point
 from audition.run.events import SignalHeard, VerdictReached, run_planned
 from audition.run.folder import RunFolder, write_atomically
 from audition.run.interrupts import Interrupts
@@ -37,7 +38,7 @@ from audition.run.reporter import Reporter
 from audition.run.slot import in_slot, require_slot, say_slot
 from audition.run.surroundings import Identity, World
 from audition.spike.parse import LoadedSpike, resolve
-from audition.swap.plan import make_plan
+from audition.swap.plan import Step, make_plan
 from audition.wayback import state
 from audition.wayback.lock import state_root
 
@@ -45,12 +46,17 @@ REHEARSAL_PROBE_S = 20.0  # longest wait for one answer to a probe in a rehearsa
 RESOLVED = "spike.resolved.json"
 
 
+def no_begin() -> None:
+    """Nobody waits for the begin."""
+
+
 @dataclass(frozen=True)
 class Options:
     """How to run. ``ledger``: the simulated GPUs of a rehearsal; ``records_base``: where a relative records folder begins.
 
-    ``screen``: draw one where standard error is a terminal; ``events``: a file descriptor for JSON lines. ``notes``: the caller's
-    warnings, for the terminal and the records.
+    ``screen``: draw one where standard error is a terminal; ``events``: a file descriptor for JSON lines. ``on_begin`` is called
+    once, when the guard is armed and before production is touched, and may still refuse. ``notes``: the caller's warnings, for the
+    terminal and the records.
     """
 
     rehearsal: bool = False
@@ -61,6 +67,7 @@ class Options:
     records_base: Path | None = None
     screen: bool = False
     events: int | None = None
+    on_begin: Callable[[], None] = no_begin
     notes: tuple[str, ...] = ()
 
 
@@ -203,9 +210,22 @@ def _prepare(
         open_journal=lambda: Journal(identity.state_dir / "journal.sqlite", world.fence),
         reporter=reporter,
         interrupts=made.interrupts,
-        on_point=on_point,
+        on_point=_with_begin(steps, options, reporter, on_point),
     )
     return conductor, record, secrets
+
+
+def _with_begin(steps: list[Step], options: Options, reporter: Reporter, on_point: OnPoint) -> OnPoint:
+    """``on_point`` that also tells of the begin: the last point at which a run is only refused."""
+    last = [step.key for step in steps if step.kind in BEFORE_TOUCHING][-1]
+
+    def point(step: str, where: str) -> None:
+        on_point(step, where)
+        if (step, where) == (last, "after-done"):
+            reporter.flush()
+            options.on_begin()
+
+    return point
 
 
 def _in_its_slot(loaded: LoadedSpike, options: Options, now: float, reporter: Reporter) -> LoadedSpike:
