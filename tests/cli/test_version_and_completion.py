@@ -198,3 +198,16 @@ def test_no_color_is_obeyed_by_the_screen_of_a_rehearsal(tmp_path: Path) -> None
     assert b"REHEARSAL" in said
     assert b"\x1b[" in said  # the screen was drawn: it moves the cursor
     assert not COLOUR.search(said)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_name_that_is_no_utf_8_leaves_the_other_suggestions(tmp_path: Path, shell: str) -> None:
+    (tmp_path / "trial.yaml").write_text("audition: 1\n")
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/tri\xff.yaml")).write_text("audition: 1\n")
+    (tmp_path / "tri\nal.yaml").write_text("audition: 1\n")
+    for typed in ("tri", "tri\udcff"):
+        words = {"COMP_WORDS": f"audition check {typed}", "COMP_CWORD": "2" if shell != "fish" else typed}
+        done = audition(cwd=tmp_path, _AUDITION_COMPLETE=f"{shell}_complete", **words)
+        assert done.stderr == ""
+        if typed == "tri":
+            assert "trial.yaml" in done.stdout

@@ -30,12 +30,12 @@ class Suggesting(click.types.StringParamType):
 
 def files(incomplete: str) -> list[CompletionItem[str]]:
     """Any file: the shell lists them itself."""
-    return [CompletionItem(incomplete, type="file")]
+    return [CompletionItem(incomplete, type="file")] if _printable(incomplete) else []
 
 
 def folders(incomplete: str) -> list[CompletionItem[str]]:
     """Any folder: the shell lists them itself."""
-    return [CompletionItem(incomplete, type="dir")]
+    return [CompletionItem(incomplete, type="dir")] if _printable(incomplete) else []
 
 
 def spikes(incomplete: str) -> list[CompletionItem[str]]:
@@ -88,14 +88,24 @@ def _beside(incomplete: str) -> Iterable[Path]:
     folder, begin = os.path.split(incomplete)
     try:
         names = sorted(os.listdir(os.path.expanduser(folder) or "."))
-    except OSError:
+    except (OSError, ValueError):
         return []
-    shown = [name for name in names if name.startswith(begin) and (begin or not name.startswith("."))]
+    shown = [name for name in names if _printable(name) and name.startswith(begin) and (begin or not name.startswith("."))]
     return [Path(os.path.expanduser(folder), name) for name in shown]
+
+
+def _printable(name: str) -> bool:
+    """Whether a name is text that can be written to the shell: one that is not UTF-8 would take all other suggestions with it."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return "\n" not in name
 
 
 def _named(found: Iterable[Path], incomplete: str) -> list[CompletionItem[str]]:
     """Paths as the user began to write them."""
     folder = os.path.split(incomplete)[0]
     begun = os.path.expanduser(folder)
-    return [CompletionItem(str(path) if begun == folder else folder + str(path)[len(begun) :]) for path in found]
+    names = [str(path) if begun == folder else folder + str(path)[len(begun) :] for path in found]
+    return [CompletionItem(name) for name in names if _printable(name)]
