@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from audition.errors import BadInput
+from audition.spike.window import CalendarRule
 from audition.windows.events import ZoneNeeded
 from audition.windows.ics import BadCalendar, parse_calendar
 from audition.windows.slots import busy
@@ -225,6 +226,9 @@ UNCLEAR = {
     "negative duration": ["DTSTART:20260110T100000Z", "DURATION:-PT1H"],
     "unknown frequency": ["DTSTART:20260110T100000Z", "RRULE:FREQ=SOMETIMES"],
     "no frequency": ["DTSTART:20260110T100000Z", "RRULE:COUNT=3"],
+    "until a duration": ["DTSTART:20260110T100000Z", "RRULE:FREQ=DAILY;UNTIL=P1D"],
+    "until a period": ["DTSTART:20260110T100000Z", "RRULE:FREQ=DAILY;UNTIL=20260101T000000/P1D"],
+    "until a time of day": ["DTSTART:20260110T100000Z", "RRULE:FREQ=DAILY;UNTIL=120000"],
     "interval 0": ["DTSTART:20260110T100000Z", "RRULE:FREQ=DAILY;INTERVAL=0"],
     "month 13": ["DTSTART:20260110T100000Z", "RRULE:FREQ=YEARLY;BYMONTH=13"],
     "another calendar scale": ["DTSTART:20260110T100000Z", "RRULE:RSCALE=CHINESE;FREQ=YEARLY"],
@@ -312,3 +316,44 @@ def test_matches() -> None:
     assert days(match={"calendar": "institute, 3RD floor"}) == [1, 2, 3, 4]
     with pytest.raises(BadCalendar, match="no calendar called 'Institut', but Institute, 3rd floor"):
         days(match={"calendar": "Institut"})
+
+
+def test_beyond_the_years_that_are_worked_out_a_recurrence_is_a_doubt() -> None:
+    here = calendar(event("DTSTART;VALUE=DATE:20260110", "RRULE:FREQ=DAILY"))
+    span = utc("2500-01-01 00:00"), utc("2500-02-01 00:00")
+    [blocked] = busy(here, NEVER, *span)
+    assert (blocked.start, blocked.end) == span
+    assert "a recurrence outside of the years" in blocked.why
+    assert busy(here, ONLY, *span) == []
+
+
+MINUTES = [event("DTSTART:20250110T100000Z", "RRULE:FREQ=MINUTELY", uid=str(n)) for n in range(150)]
+NOTHING = [event("DTSTART:20260110T100000Z", "RRULE:FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30", uid=str(n)) for n in range(20)]
+LATER = [
+    *(event("DTSTART:20260110T100000Z", "RRULE:FREQ=DAILY", summary=str(n)) for n in range(300)),
+    *(event(f"RECURRENCE-ID;RANGE=THISANDFUTURE:20260111T{at}00Z", f"DTSTART:20260112T{at}00Z")
+      for at in (f"{n // 60:02d}{n % 60:02d}" for n in range(1000))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [NEVER, ONLY])
+@pytest.mark.parametrize("events", [MINUTES, NOTHING, LATER], ids=["every minute", "never found", "changes of many series"])
+def test_a_calendar_that_takes_too_much_work_cannot_be_understood(events: list[str], kind: CalendarRule) -> None:
+    here = calendar(*events)
+    with pytest.raises(BadCalendar, match="it cannot be understood: working it out would take more than 200000 steps"):
+        busy(here, kind, utc("2026-03-01 00:00"), utc("2026-04-01 00:00"))
+
+
+def test_zones_of_a_file_that_take_too_much_work_cannot_be_understood() -> None:
+    rules = "\n".join(["RRULE:FREQ=YEARLY;BYDAY=1SU;BYMONTH=11"] * 400)
+    zone = EASTERN.format(name="X").replace("RRULE:FREQ=YEARLY;BYDAY=1SU;BYMONTH=11", rules)
+    with pytest.raises(BadCalendar, match="working it out would take more than"):
+        calendar(zone, event("DTSTART;TZID=X:20260101T000000"))
+
+
+def test_a_full_calendar_is_within_its_budget() -> None:
+    daily = [event("DTSTART:19900110T100000Z", "DURATION:PT1H", "RRULE:FREQ=DAILY", uid=f"d{n}") for n in range(300)]
+    ended = [event("DTSTART:19900110T100000Z", "RRULE:FREQ=DAILY;UNTIL=20200101T000000Z", uid=f"e{n}") for n in range(500)]
+    birthdays = [event("DTSTART;VALUE=DATE:19700320", "RRULE:FREQ=YEARLY", uid=f"y{n}") for n in range(200)]
+    found = busy(calendar(*daily, *ended, *birthdays), NEVER, utc("2026-03-01 00:00"), utc("2026-04-01 00:00"))
+    assert len(found) == 300 * 31 + 200

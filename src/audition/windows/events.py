@@ -7,6 +7,7 @@ understood taken as lasting for ever; without it the opposite.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,7 +15,7 @@ from datetime import datetime, timedelta
 from audition.errors import BadInput
 from audition.windows.ics import Calendar, Event, Length, Stamp
 from audition.windows.intervals import Interval
-from audition.windows.recur import expand
+from audition.windows.recur import FAULTY, Budget, expand
 from audition.windows.zones import Zone
 
 Wanted = Callable[[Event], bool]
@@ -32,18 +33,22 @@ class ZoneNeeded(BadInput):
         )
 
 
-def occurrences(calendar: Calendar, wanted: Wanted, begin: datetime, end: datetime, *, wide: bool) -> list[Interval]:
+def occurrences(
+    calendar: Calendar, wanted: Wanted, begin: datetime, end: datetime, *, wide: bool, budget: Budget | None = None
+) -> list[Interval]:
     """The wanted events between two instants, in order, whole (not cut at ``begin`` and ``end``).
 
-    Raises ZoneNeeded when a wanted event is floating or lasts whole days and the calendar has no zone.
+    Raises ZoneNeeded when a wanted event is floating or lasts whole days and the calendar has no zone, OutOfSteps when all of them
+    together take more than ``budget`` (default: a new one).
     """
     groups: dict[tuple[str | None, str], list[Event]] = {}
     for event in calendar.events:
         groups.setdefault((event.calendar, event.uid), []).append(event)
     found: list[Interval] = []
+    budget = budget or Budget()
     for events in groups.values():
         if any(wanted(event) for event in events):
-            found += _Group(calendar, events, wide).between(wanted, begin, end)
+            found += _Group(calendar, events, wide, budget).between(wanted, begin, end)
     return sorted(found)
 
 
@@ -64,8 +69,8 @@ class _Later:
 class _Group:
     """The events that share a UID: a series and its changed instances."""
 
-    def __init__(self, calendar: Calendar, events: list[Event], wide: bool) -> None:
-        self._calendar, self._wide = calendar, wide
+    def __init__(self, calendar: Calendar, events: list[Event], wide: bool, budget: Budget) -> None:
+        self._calendar, self._wide, self._budget = calendar, wide, budget
         self._broken = [event for event in events if event.problem]
         masters = [event for event in events if event.instead_of is None and not event.problem]
         newest = max((event.sequence for event in masters), default=0)
@@ -86,9 +91,9 @@ class _Group:
                 for shown, interval in one_by_one:
                     if wanted(shown) and interval.start < end and (interval.end > begin or interval.start >= begin):
                         yield interval
-            except (ValueError, OverflowError) as error:
+            except FAULTY as error:
                 if wanted(event):
-                    yield from self._unknown(event, str(error), begin, end)
+                    yield from self._unknown(event, str(error) or type(error).__name__, begin, end)
 
     def _unknown(self, event: Event, problem: str, begin: datetime, end: datetime) -> Iterator[Interval]:
         if self._wide and not event.cancelled:
@@ -113,6 +118,7 @@ class _Group:
 
     def _takes_out(self, master: Event, change: Event) -> bool:
         """Whether a series says that the instance which is changed is not there at all."""
+        self._budget.spend(1 + len(master.excluded))
         at = change.instead_of and self._instant(change.instead_of, change)
         return master.cancelled or any(self._instant(one, master) == at for one in master.excluded)
 
@@ -123,6 +129,7 @@ class _Group:
         start = event.start
         if start is None or event.cancelled:
             return
+        self._budget.spend(1 + len(self._changes) + len(event.excluded) + len(event.extras))
         zone = self._zone(start, event)
         changed = {at for at, _ in changes}
         later = self._later(changes, zone)
@@ -133,7 +140,8 @@ class _Group:
             local = zone.local(at)
             if at in changed or excluded(at, local):
                 continue
-            change = next((one for one in reversed(later) if one.at <= at), None)
+            before = bisect_right(later, at, key=lambda one: one.at)
+            change = later[before - 1] if before else None
             if change is None:
                 yield from self._interval(event, at, local, zone, own_end or event.end)
             elif not change.event.cancelled and change.event.start is not None:
@@ -152,7 +160,9 @@ class _Group:
         if not event.rules or self._wide:  # RFC 5545 leaves a DTSTART that its rule does not name undefined
             found[zone.instant(first)] = None
         for rule in event.rules:
-            for local in expand(rule, first, zone, begin, end, wide=self._wide, whole_days=event.start.whole_day):
+            for local in expand(
+                rule, first, zone, begin, end, wide=self._wide, whole_days=event.start.whole_day, budget=self._budget
+            ):
                 found[zone.instant(local)] = None
         for extra in event.extras:
             at, own = self._instant(extra.start, event), extra.end

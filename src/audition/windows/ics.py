@@ -17,7 +17,7 @@ from icalendar.parser import Contentline, Contentlines
 from icalendar.timezone.windows_to_olson import WINDOWS_TO_OLSON
 
 from audition.errors import BadInput
-from audition.windows.recur import YEARS, Rule, expand, read_rule
+from audition.windows.recur import FAULTY, YEARS, Budget, OutOfSteps, Rule, expand, read_rule
 from audition.windows.zones import UTC_ZONE, Onset, TableZone, Zone, iana
 
 LONGEST_TEXT = 16 * 1024 * 1024  # characters
@@ -136,15 +136,26 @@ class _Part:
 def parse_calendar(text: str, name: str, zone: str | None) -> Calendar:
     """The events of an iCalendar text. ``name``: what errors call it; ``zone``: IANA name for times without one.
 
-    Raises BadCalendar when the text is no calendar, is cut off, or is longer than LONGEST_TEXT or MOST_EVENTS.
+    Raises BadCalendar when the text is no calendar, is cut off, or is longer than LONGEST_TEXT or MOST_EVENTS, or its time
+    zones take more than MOST_STEPS to work out.
     """
+    try:
+        return _parsed(text, name, zone)
+    except BadCalendar:
+        raise
+    except (OutOfSteps, *FAULTY) as error:
+        raise BadCalendar(name, f"it cannot be understood: {error}") from error
+
+
+def _parsed(text: str, name: str, zone: str | None) -> Calendar:
     roots = _tree(text, name)
     events: list[Event] = []
     names: list[str] = []
+    budget = Budget()
     for root in roots:
         title = _title(root)
         names += [title] if title is not None else []
-        zones = _Zones(root)
+        zones = _Zones(root, budget)
         for part in root.parts:
             if part.kind == "VEVENT":
                 events.append(_event(part, title, zones, len(events)))
@@ -204,9 +215,10 @@ def _text(value: str) -> str:
 class _Zones:
     """The zones that one VCALENDAR may name."""
 
-    def __init__(self, root: _Part) -> None:
+    def __init__(self, root: _Part, budget: Budget) -> None:
+        self._budget = budget
         self._defined: dict[str, _Part] = {}
-        self._made: dict[str, Zone] = {}
+        self._made: dict[str, Zone | str] = {}
         for part in root.parts:
             if part.kind == "VTIMEZONE":
                 for _, value in part.all("TZID"):
@@ -218,17 +230,26 @@ class _Zones:
         An area's name goes before the file's definition, which often covers a few years only. ValueError when there is none.
         """
         if name not in self._made:
-            known = iana(name) if "/" in name else None
-            if known is None and name in self._defined:
-                known = _table(self._defined[name])
-            known = known or iana(name) or iana(WINDOWS_TO_OLSON.get(name, ""))
-            if known is None:
-                raise ValueError(f"the time zone {name[:_SHOWN]!r} is not known and the file does not define it")
-            self._made[name] = known
-        return self._made[name]
+            try:
+                self._made[name] = self._make(name)
+            except FAULTY as error:  # kept, too: thousands of events may name it
+                self._made[name] = str(error) or type(error).__name__
+        made = self._made[name]
+        if isinstance(made, str):
+            raise ValueError(made)
+        return made
+
+    def _make(self, name: str) -> Zone:
+        known = iana(name) if "/" in name else None
+        if known is None and name in self._defined:
+            known = _table(self._defined[name], self._budget)
+        known = known or iana(name) or iana(WINDOWS_TO_OLSON.get(name, ""))
+        if known is None:
+            raise ValueError(f"the time zone {name[:_SHOWN]!r} is not known and the file does not define it")
+        return known
 
 
-def _table(zone: _Part) -> Zone:
+def _table(zone: _Part, budget: Budget) -> Zone:
     """A VTIMEZONE as a table of changes until 2100. ValueError when it cannot be read."""
     onsets: list[Onset] = []
     for part in zone.parts:
@@ -240,7 +261,8 @@ def _table(zone: _Part) -> Zone:
         fixed = TableZone([Onset(start, before, before)])
         for _, text in part.all("RRULE"):
             begin = fixed.instant(start)
-            locals_ |= set(expand(read_rule(text), start, fixed, begin, _LAST_ONSET, wide=True, whole_days=False))
+            rule = read_rule(text)
+            locals_ |= set(expand(rule, start, fixed, begin, _LAST_ONSET, wide=True, whole_days=False, budget=budget))
         onsets += [Onset(local, before, after) for local in locals_]
     return TableZone(onsets)
 
@@ -296,7 +318,7 @@ def _event(part: _Part, calendar: str | None, zones: _Zones, number: int) -> Eve
             instead_of=_stamp_of(part, "RECURRENCE-ID", zones),
             and_later=instead is not None and instead[0].get("RANGE", "").upper() == "THISANDFUTURE",
         )
-    except (ValueError, KeyError, OverflowError) as error:
+    except FAULTY as error:
         return replace(plain, start=start, problem=str(error)[:200] or type(error).__name__)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,12 +39,13 @@ def merge(intervals: Iterable[Interval]) -> list[Interval]:
 
 def subtract(free: Iterable[Interval], taken: Iterable[Interval]) -> list[Interval]:
     """What remains of ``free``. A taken moment inside a free interval splits it."""
-    blocks = sorted(taken)
+    blocks = merge(taken)
+    ends = [block.end for block in blocks]
     out: list[Interval] = []
     for one in free:
         at = one.start
-        for block in blocks:
-            if block.end < at or (block.end == at and block.start < block.end):
+        for block in (blocks[n] for n in range(bisect_left(ends, at), len(blocks))):
+            if block.end == at and block.start < block.end:
                 continue
             if block.start >= one.end:
                 break
@@ -58,5 +60,12 @@ def subtract(free: Iterable[Interval], taken: Iterable[Interval]) -> list[Interv
 def intersect(free: Iterable[Interval], allowed: Iterable[Interval]) -> list[Interval]:
     """What is in both; ``allowed`` is merged first, so that events that touch allow a run across them."""
     wide = merge(one for one in allowed if one.start < one.end)
-    out = [Interval(max(a.start, b.start), min(a.end, b.end), a.why) for a in free for b in wide]
-    return sorted(one for one in out if one.start < one.end)
+    ends = [one.end for one in wide]
+    out: list[Interval] = []
+    for a in free:
+        for b in (wide[n] for n in range(bisect_right(ends, a.start), len(wide))):
+            if b.start >= a.end:
+                break
+            if a.start < a.end:
+                out.append(Interval(max(a.start, b.start), min(a.end, b.end), a.why))
+    return sorted(out)

@@ -20,6 +20,10 @@ from audition.windows.zones import Zone
 MOST_INSTANCES = 50_000
 """Instances looked at for one rule and one question: five years of hours, or 14 hours of seconds. Own choice."""
 
+MOST_STEPS = 200_000
+"""Instances and changes looked at for a whole calendar and one question: some seconds of work. Own choice: 300 events every day of
+ten months are 90,000."""
+
 YEARS = range(1601, 2400)
 """Years that stamps and horizons may have: from the beginning of Windows' calendar to where ``_CYCLES`` still fits."""
 
@@ -31,6 +35,10 @@ _FREQUENCIES: dict[str, Frequency] = {
     "MINUTELY": dr.MINUTELY, "SECONDLY": dr.SECONDLY,
 }  # fmt: skip
 _STEP = {dr.WEEKLY: 604800, dr.DAILY: 86400, dr.HOURLY: 3600, dr.MINUTELY: 60, dr.SECONDLY: 1}
+_DAY = timedelta(days=1)  # dateutil leaps over days that do not fit
+_END = datetime(9999, 12, 31)  # noqa: DTZ001 - a clock time
+_LENGTH = {dr.YEARLY: timedelta(days=91), dr.MONTHLY: timedelta(days=30), dr.WEEKLY: timedelta(days=7)}
+"""Time that one step covers; dateutil looks at each day of a year."""
 _DAYS = {"MO": dr.MO, "TU": dr.TU, "WE": dr.WE, "TH": dr.TH, "FR": dr.FR, "SA": dr.SA, "SU": dr.SU}
 _NUMBERS = {
     "BYSECOND": ("bysecond", 0, 59), "BYMINUTE": ("byminute", 0, 59), "BYHOUR": ("byhour", 0, 23), "BYMONTH": ("bymonth", 1, 12),
@@ -38,6 +46,27 @@ _NUMBERS = {
     "BYSETPOS": ("bysetpos", -366, 366),
 }  # fmt: skip
 _KNOWN = {"FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", *_NUMBERS}
+
+
+FAULTY = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What code that reads somebody else's text may raise: it means that this text cannot be understood."""
+
+
+class OutOfSteps(Exception):
+    """A calendar would take more work than MOST_STEPS."""
+
+
+@dataclass
+class Budget:
+    """The work that is left for a calendar, in steps. One for a question, shared by all of its events."""
+
+    left: int = MOST_STEPS
+
+    def spend(self, steps: int) -> None:
+        """Raises OutOfSteps when so many are not left."""
+        self.left -= steps
+        if self.left < 0:
+            raise OutOfSteps(f"working it out would take more than {MOST_STEPS} steps")
 
 
 @dataclass(frozen=True)
@@ -72,20 +101,27 @@ def read_rule(text: str) -> Rule:
     if "BYDAY" in given:
         parts["byweekday"] = [_weekday(str(day), freq) for day in given["BYDAY"]]
     _allowed(freq, parts)
-    return Rule(freq, interval, None if count is None else int(count), _one(given, "UNTIL", None), parts)
+    until = _one(given, "UNTIL", None)
+    if until is not None and not isinstance(until, date):  # the library also reads durations, periods and times of day
+        raise ValueError("UNTIL is no date or time")
+    return Rule(freq, interval, None if count is None else int(count), until, parts)
 
 
 def expand(
-    rule: Rule, start: datetime, zone: Zone, begin: datetime, end: datetime, *, wide: bool, whole_days: bool
+    rule: Rule, start: datetime, zone: Zone, begin: datetime, end: datetime, *, wide: bool, whole_days: bool, budget: Budget
 ) -> Iterator[datetime]:
     """Clock times of the instances whose instants lie in [begin, end); ``start`` is DTSTART as a naive clock time.
 
     ``begin`` and ``end`` are instants. ``wide``: an UNTIL that can be read in two ways is read as the later one. ``whole_days``:
-    DTSTART is a date. ValueError when more than MOST_INSTANCES instances would have to be looked at.
+    DTSTART is a date. ValueError when more than MOST_INSTANCES instances would have to be looked at, or a year outside of YEARS;
+    OutOfSteps when ``budget`` is spent.
     """
     beyond = _WITHIN_A_DAY if rule.freq in (dr.HOURLY, dr.MINUTELY, dr.SECONDLY) else timedelta(days=2)
     first, last = zone.local(begin) - beyond, zone.local(end) + beyond
-    for number, local in enumerate(_locals(rule, _forward(rule, start, first), last)):
+    if rule.until is not None and _day(rule.until) < first.date() - timedelta(days=2):
+        budget.spend(1)
+        return
+    for number, local in enumerate(_locals(rule, _forward(rule, start, first), last, budget)):
         if number >= MOST_INSTANCES:
             raise ValueError(f"a rule with more than {MOST_INSTANCES} instances")
         instant = zone.instant(local)
@@ -93,23 +129,30 @@ def expand(
             yield local
 
 
-def _locals(rule: Rule, start: datetime, last: datetime) -> Iterator[datetime]:
+def _locals(rule: Rule, start: datetime, last: datetime, budget: Budget) -> Iterator[datetime]:
     """Clock times until ``last``.
 
     dateutil goes on to the year 9999 when a rule yields nothing, such as 30 February: the rule is moved by whole cycles of the
     calendar so that this end is near, and its instances are moved back.
     """
-    if start > last or start.year not in YEARS or last.year not in YEARS:
+    budget.spend(1)
+    if start > last:
         return
+    if start.year not in YEARS or last.year not in YEARS:
+        raise ValueError(f"a recurrence outside of the years {YEARS.start} to {YEARS.stop - 1}")
     parts = dict(rule.parts)
     if "byweekno" in parts and not {"byweekday", "byyearday", "bymonthday"} & set(parts):
         parts["byweekday"] = [dr.weekday(start.weekday())]  # RFC 5545: what is not said comes from DTSTART; dateutil: all seven
-    limit: dict[str, Any] = {"count": rule.count} if rule.count else {"until": _moved(last, _CYCLES)}
-    for local in dr.rrule(rule.freq, dtstart=_moved(start, _CYCLES), interval=rule.interval, **limit, **parts):
-        back = _moved(local, -_CYCLES)
+    limit: dict[str, Any] = {"count": rule.count} if rule.count else {}
+    found, at, length = 0, _moved(start, _CYCLES), _LENGTH.get(rule.freq, _DAY) * rule.interval
+    for local in dr.rrule(rule.freq, dtstart=at, interval=rule.interval, **limit, **parts):
+        budget.spend(1 + (local - at) // length)  # what lies between two instances was looked at, too
+        found, at, back = found + 1, local, _moved(local, -_CYCLES)
         if back > last:
             return
         yield back
+    if found != rule.count:  # dateutil went on to its end, and found nothing more
+        budget.spend((_END - at) // length)
 
 
 def _moved(local: datetime, years: int) -> datetime:
@@ -125,12 +168,16 @@ def _forward(rule: Rule, start: datetime, first: datetime) -> datetime:
     return start + timedelta(seconds=int((first - start).total_seconds() // each) * each)
 
 
+def _day(until: datetime | date) -> date:
+    return until.date() if isinstance(until, datetime) else until
+
+
 def _after_until(until: datetime | date | None, local: datetime, instant: datetime, wide: bool, whole_days: bool) -> bool:
     """Whether an instance lies after UNTIL. RFC 5545 wants UTC for times with a zone, a date for dates; others are met, too."""
     if until is None:
         return False
     if whole_days:
-        return local.date() > (until.date() if isinstance(until, datetime) else until)
+        return local.date() > _day(until)
     if not isinstance(until, datetime):
         return local.date() > until if wide else local.date() >= until
     if until.tzinfo is None:

@@ -16,6 +16,7 @@ from audition.units import NoData, format_duration
 from audition.windows.events import Wanted, occurrences
 from audition.windows.ics import BadCalendar, Calendar, Event
 from audition.windows.intervals import Interval, intersect, merge, subtract
+from audition.windows.recur import FAULTY, OutOfSteps
 
 Calendars = Mapping[str, Calendar | NoData]
 """The calendars of a window by name; NoData with the reason for one that could not be read."""
@@ -49,13 +50,17 @@ class NoSlot:
 def busy(calendar: Calendar, rule: CalendarRule, start: datetime, end: datetime) -> list[Interval]:
     """The events that a rule means, between two instants, in order, not cut and not merged.
 
-    Raises BadCalendar when the file has no calendar of the name that ``match`` asks for, ZoneNeeded as ``occurrences``.
+    Raises BadCalendar when the file has no calendar of the name that ``match`` asks for, or working its events out would take more
+    than MOST_STEPS, ZoneNeeded as ``occurrences``.
     """
     wanted_name = rule.match.calendar
     if wanted_name is not None and wanted_name.casefold() not in {name.casefold() for name in calendar.names}:
         names = ", ".join(calendar.names) or "none with a name"
         raise BadCalendar(rule.name, f"it holds no calendar called {wanted_name!r}, but {names}")
-    return occurrences(calendar, _wanted(rule), start, end, wide=rule.rule == "never during")
+    try:
+        return occurrences(calendar, _wanted(rule), start, end, wide=rule.rule == "never during")
+    except (OutOfSteps, *FAULTY) as error:
+        raise BadCalendar(rule.name, f"it cannot be understood: {error}") from error
 
 
 def free_slots(window: Window, calendars: Calendars, start: datetime, end: datetime) -> list[Interval]:
