@@ -13,6 +13,12 @@ WRONG = {
     "an unknown zone": ("window: {zone: Europe/Berln}", "window.zone", "expected an IANA time zone such as Europe/Berlin"),
     "a zone that is a folder": ("window: {zone: Europe}", "window.zone", "expected an IANA time zone"),
     "a zone that is a path": ("window: {zone: ../../etc/passwd}", "window.zone", "expected an IANA time zone"),
+    "an instant at the end of time": (
+        'window: {closes: "9999-12-31T23:59:59-14:00"}', "window.closes", "expected an instant in the years 2000 to 2199"),
+    "an instant at the beginning of time": (
+        'window: {opens: "0001-01-01T00:00:00+14:00"}', "window.opens", "expected an instant in the years 2000 to 2199"),
+    "an instant of YAML at the end of time": (
+        "window: {closes: 9999-12-31T23:59:59Z}", "window.closes", "expected an instant in the years 2000 to 2199"),
     "no source": ("window: {calendars: [{name: a, rule: never during}]}", "window.calendars[0]", "give exactly one of"),
     "two sources": (f"window: {{calendars: [{{{ROW}, url_env: X}}]}}", "window.calendars[0]", "give exactly one of"),
     "an unknown rule": ("window: {calendars: [{name: a, file: b, rule: sometimes}]}", "window.calendars[0].rule", "never during"),

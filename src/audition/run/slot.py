@@ -19,6 +19,7 @@ from audition.check.timing import restore_s
 from audition.errors import BadInput, Refused
 from audition.run.calendar_source import read_calendars
 from audition.spike.parse import LoadedSpike
+from audition.spike.values import in_range
 from audition.units import format_duration
 from audition.windows.slots import NoSlot, Slot, show_instant, slot_for
 
@@ -101,6 +102,8 @@ def parse_at(text: str, zone: str | None, now: float) -> datetime:
         raise BadInput(
             f"--at {text!r} needs a time zone", next_step=f"for example {text.strip()}+01:00, or a time alone such as 22:00"
         )
+    if not in_range(instant):
+        raise BadInput(f"--at {text!r} is outside of the years 2000 to 2199", next_step="write an instant of the agreed slot")
     if instant.timestamp() <= now:
         raise BadInput(f"--at {text!r} has passed", next_step="leave --at out to start now")
     return instant.astimezone(UTC)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -17,16 +17,31 @@ def seconds(value: Any) -> float:
     raise ValueError("expected a duration such as 90s, 5m or 1h30m")
 
 
+FIRST_INSTANT = datetime(2000, 1, 1, tzinfo=UTC)
+LAST_INSTANT = datetime(2200, 1, 1, tzinfo=UTC)
+"""Instants of slots lie from FIRST_INSTANT to before LAST_INSTANT: far from where dates end and where calendars are not worked out.
+Own choice."""
+
+
+def in_range(value: datetime) -> bool:
+    """Whether an instant with a time zone lies between FIRST_INSTANT and LAST_INSTANT. Comparing never overflows."""
+    return FIRST_INSTANT <= value < LAST_INSTANT
+
+
 def instant(value: Any) -> datetime:
-    """An instant from ISO 8601 text. A bare number is refused: nobody writes an agreed slot as a count of seconds."""
-    if isinstance(value, datetime):
-        return value
-    if not isinstance(value, str):
+    """An instant from ISO 8601 text. A bare number is refused: nobody writes an agreed slot as a count of seconds.
+
+    ValueError also outside of the years 2000 to 2199. A time without a zone comes through: the model says that one is needed.
+    """
+    if not isinstance(value, datetime | str):
         raise ValueError("expected an instant such as 2026-12-01T22:00:00+01:00")
     try:
-        return datetime.fromisoformat(value)
+        found = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     except ValueError as error:
         raise ValueError("expected an instant such as 2026-12-01T22:00:00+01:00") from error
+    if not in_range(found if found.tzinfo is not None else found.replace(tzinfo=UTC)):
+        raise ValueError("expected an instant in the years 2000 to 2199")
+    return found
 
 
 _DURATION_SCHEMA: dict[str, Any] = {
