@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 import subprocess
@@ -121,6 +122,40 @@ def test_answers_that_are_no_calendar(serve: Callable[..., str], keys: dict[str,
     with pytest.raises(Unreachable, match=reason) as caught:
         fetch(serve(**keys), most_bytes=1024, limit_s=5)
     assert "private-token" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("http://127.0.0.1:9#sekretpw99@host/c.ics", "a # before an @"),
+        ("http://me:x@sekretpw99.invalid#y@host/c.ics", "a # before an @"),
+        ("http://me:x@sekretpw99.invalid/y@host/c.ics", "its server"),
+        ("http://me:sekretpw99/y@host/c.ics", "its server"),
+        ("http://me:x@sekretpw99.invalid?y@host/c.ics", "its server"),
+    ],
+)
+def test_what_may_be_part_of_a_password_is_not_shown_as_a_host(address: str, said: str) -> None:
+    with pytest.raises(Unreachable, match=said) as caught:
+        fetch(address, limit_s=5)
+    assert "sekretpw99" not in str(caught.value)
+    assert "me" not in str(caught.value).split()
+
+
+def test_a_user_that_is_no_utf8_is_sent_as_it_is(serve: Callable[..., str], tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        seen.append(handler.headers["Authorization"])
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(EMPTY.encode())
+
+    address = serve(answer)
+    window = Window.model_validate({"calendars": [{"name": "a", "url_env": "A", "rule": "never during"}]})
+    for user, sent in ((os.fsdecode(b"m\xfc:p"), b"m\xfc:p"), ("m%FC:p", b"m\xfc:p"), ("m\u00fc:p", b"m\xc3\xbc:p")):
+        found = read_calendars(window, tmp_path, {"A": address.replace("://", f"://{user}@")})
+        assert isinstance(found["a"], Calendar), found
+        assert base64.b64decode(seen.pop().removeprefix("Basic ")) == sent
 
 
 def test_a_redirect_is_followed_without_the_password(serve: Callable[..., str]) -> None:
@@ -265,6 +300,8 @@ def test_what_at_means(text: str, now: str, expected: str) -> None:
     [
         ("24:00", "is no time"), ("soon", "is no time"), ("22", "is no time"), ("", "is no time"),
         ("2026-12-05T22:00:00", "needs a time zone"), ("2026-11-05T22:00:00Z", "has passed"),
+        ("9999-12-31T23:59:59-14:00", "outside of the years 2000 to 2199"), ("0001-01-01T00:00:00+14:00", "outside of the years"),
+        ("2500-01-01T00:00:00Z", "outside of the years 2000 to 2199"),
     ],
 )  # fmt: skip
 def test_times_that_are_refused(text: str, said: str) -> None:
@@ -422,6 +459,10 @@ def test_a_run_outside_of_a_free_slot_is_refused(tmp_path: Path) -> None:
     loaded(tmp_path, "{calendars: [{name: classes, file: c.ics, rule: never during}]}")
     for text, said in (
         (exam(now - timedelta(hours=1), now + timedelta(hours=1)), "Exam (calendar classes) is on"),
+        (
+            exam(now, now + timedelta(days=9)).replace("DTEND", "RRULE:FREQ=DAILY;UNTIL=P1D\r\nDTEND"),
+            "Exam (it cannot be understood: UNTIL is no date or time)",
+        ),
         ("<html>Sign in</html>", "calendar classes is not known, and unknown is not free: it does not begin with BEGIN:VCALENDAR"),
     ):
         (tmp_path / "c.ics").write_text(text)

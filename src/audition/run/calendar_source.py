@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import os
 import threading
 import time
 import urllib.error
@@ -18,13 +19,14 @@ from functools import partial
 from http.client import HTTPMessage
 from pathlib import Path
 from typing import IO
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
 
 from audition.errors import BadInput
 from audition.spike.parse import resolve
 from audition.spike.window import CalendarRule, Window
 from audition.units import NoData, format_duration
 from audition.windows.ics import BadCalendar, Calendar, parse_calendar
+from audition.windows.recur import FAULTY
 from audition.windows.slots import Calendars
 
 LIMIT_S = 15.0  # for one calendar, everything included
@@ -53,6 +55,8 @@ def read_calendars(
             found[rule.name] = NoData(bad.what)
         except Unreachable as cause:
             found[rule.name] = NoData(str(cause))
+        except FAULTY as error:  # its text is not shown: it may hold the address
+            found[rule.name] = NoData(f"it cannot be understood: {type(error).__name__}")
 
     until = time.monotonic() + limit_s
     for rule, done in [(rule, _in_thread(partial(read, rule))) for rule in window.calendars]:
@@ -67,11 +71,13 @@ def fetch(address: str, *, limit_s: float = LIMIT_S, most_bytes: int = MOST_BYTE
         parts = urlsplit(address)
     except ValueError as error:
         raise Unreachable("its address cannot be understood") from error
-    host = parts.hostname or "?"
+    if "@" in parts.fragment:  # what precedes it would be taken for the server, and asked for
+        raise Unreachable("its address has a # before an @: write it as %23 in a password")
+    host = (parts.hostname or "?") if "@" not in parts.path + parts.query else "its server"  # else perhaps part of a password
     if parts.scheme not in ("http", "https") or parts.hostname is None:
         raise Unreachable("its address does not begin with http:// or https://")
-    request = urllib.request.Request(_without_user(parts), headers=_headers(parts))
     try:
+        request = urllib.request.Request(_without_user(parts), headers=_headers(parts))
         with _opener().open(request, timeout=limit_s) as answer:
             _refuse_old_copies(host, answer.headers)
             data = answer.read(most_bytes + 1)
@@ -160,8 +166,8 @@ def _opener() -> urllib.request.OpenerDirector:
 def _headers(parts: SplitResult) -> dict[str, str]:
     headers = {"Accept": "text/calendar, */*;q=0.1", "Cache-Control": "no-cache", "Pragma": "no-cache", "User-Agent": "audition"}
     if parts.username is not None:
-        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+        user, password = (unquote_to_bytes(os.fsencode(word or "")) for word in (parts.username, parts.password))
+        headers["Authorization"] = "Basic " + base64.b64encode(user + b":" + password).decode()
     return headers
 
 
