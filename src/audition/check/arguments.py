@@ -6,24 +6,36 @@ nothing, and neither does what rests on an assumption.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from audition.check.asked import asked_of
 from audition.check.facts import ArmFacts, Facts
 from audition.check.finding import Contrast, Finding, Group, Level, Row
+from audition.check.numbers import share, whole
 from audition.check.versions import known_as_hybrid
 from audition.checkpoint.facts import Facts as Checkpoint
-from audition.judge.confounds import parse_arguments
 from audition.profile.arguments import Parsed, parse
 from audition.profile.difference import defaults_given, difference
 from audition.profile.finding import Finding as ProfileFinding
 from audition.profile.interactions import ModelFacts, interactions
 from audition.profile.speculation import speculation_of
 from audition.profile.tables import table
+from audition.profile.values import too_deep
 from audition.units import NoData
 
 _SAID_ELSEWHERE = {"kv-size-formula"}
 """Interactions that another rule of this room says with more knowledge of both arms."""
+_COUNTS = (
+    "--max-model-len",
+    "--tensor-parallel-size",
+    "--pipeline-parallel-size",
+    "--data-parallel-size",
+    "--max-num-seqs",
+    "--max-num-batched-tokens",
+    "--kv-cache-memory-bytes",
+)
+_SHARE = "--gpu-memory-utilization"
 _CERTAIN = ("as told", "the running server", "from the tag", "from a label", "from the package")
 
 
@@ -35,13 +47,29 @@ def about_arguments(facts: Facts) -> Iterator[Finding]:
                 "arguments", "warning", "arguments-unknown", arm.name, f"its arguments are not known: {arm.arguments.reason}"
             )
             continue
+        if any(too_deep(word) for word in arm.arguments):
+            text = "a value of its arguments is JSON nested too deeply to be understood, so they count as none in what follows"
+            level: Level = "warning" if arm.role == "production" or arm.assumed else "blocking"
+            yield Finding("arguments", level, "value-not-understood", arm.name, text, "write the JSON with fewer brackets")
         if isinstance(arm.version, NoData):
             text = f"its vLLM is not known, so its arguments were not judged: {arm.version.reason}"
             yield Finding("arguments", "warning", "version-unknown", arm.name, text)
+            yield from _not_understood(arm, asked_of(arm.arguments))
             continue
         parsed = parse(arm.arguments, table(arm.version))
         yield Finding("arguments", "ok", "version", arm.name, f"vLLM {arm.version} ({arm.version_from})")
         yield from _judged(facts, arm, parsed)
+
+
+def _not_understood(arm: ArmFacts, read: Mapping[str, str]) -> Iterator[Finding]:
+    """Figures that no version takes, said where no table of a version can say it; the reckoning goes on with the defaults."""
+    left = ("-1", "auto")
+    odd = [name for name in _COUNTS if (text := read.get(name, "-1")) not in left and whole(text, suffixes=True) is None]
+    if share(read.get(_SHARE, "1")) is None:
+        odd.append(_SHARE)
+    for name in odd:
+        said = f"{name}: the value {read[name][:60]!r} is not understood"
+        yield Finding("arguments", "warning", "value-not-understood", arm.name, said, f"write {name} as a number")
 
 
 def parsed_of(arm: ArmFacts) -> Parsed | NoData:
@@ -84,7 +112,7 @@ def hybrid(arm: ArmFacts) -> bool | NoData:
     """Whether an arm's model mixes attention with recurrent layers: by its checkpoint, else by a name that is known for it."""
     if isinstance(arm.checkpoint, Checkpoint):
         return arm.checkpoint.shape.hybrid
-    if not isinstance(arm.arguments, NoData) and known_as_hybrid(parse_arguments(arm.arguments).get("--model", "")):
+    if not isinstance(arm.arguments, NoData) and known_as_hybrid(asked_of(arm.arguments).get("--model", "")):
         return True
     return NoData("no checkpoint was read")
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from audition.check.asked import asked_of
 from audition.check.facts import ArmFacts, Container, Facts
 from audition.check.finding import Finding, Level
+from audition.check.numbers import whole
 from audition.check.services import visible_gpus
-from audition.judge.confounds import parse_arguments
 from audition.spike.model import ComposeEngine as ComposeSpec
 from audition.units import NoData
 
@@ -116,12 +117,12 @@ def _gpus(facts: Facts) -> Iterator[Finding]:
         if gpus == {"all"}:
             text = f"takes all GPUs of the machine, the spike names {_list(named)}: others would not be watched"
             yield _say("warning", "gpus-differ", arm.name, text, "name its `device_ids` in the profile, or all GPUs in `gpus`")
-        elif all(gpu.isdigit() for gpu in gpus) and not gpus <= named:
+        elif all(whole(gpu) is not None for gpu in gpus) and not gpus <= named:
             text = f"uses GPUs {_list(gpus)}, the spike names {_list(named)}: GPU {_list(gpus - named)} would not be watched"
             yield _say("warning", "gpus-differ", arm.name, text, f"gpus: [{_list(gpus | named)}]")
     if not named and any(asked.values()):
         text = "the spike names no GPU, so neither their memory nor other tenants are watched"
-        every = sorted({gpu for gpus in asked.values() for gpu in gpus if gpu.isdigit()}, key=int)
+        every = sorted({gpu for gpus in asked.values() for gpu in gpus if whole(gpu) is not None}, key=int)
         yield _say("warning", "gpus-unnamed", "", text, f"gpus: [{', '.join(every) or '0'}]")
     ours, theirs = asked[facts.candidate.name], asked[facts.production.name]
     if ours and theirs and ours != theirs:
@@ -132,7 +133,7 @@ def _gpus(facts: Facts) -> Iterator[Finding]:
 def _asked(arm: ArmFacts) -> set[str]:
     if isinstance(arm.container, NoData):
         visible = arm.variables.get("CUDA_VISIBLE_DEVICES", "")
-        return {part.strip() for part in visible.split(",") if part.strip().isdigit()}
+        return {part.strip() for part in visible.split(",") if whole(part.strip()) is not None}
     return set(visible_gpus(arm.container.service))
 
 
@@ -140,11 +141,13 @@ def _gpu_count(arm: ArmFacts) -> Iterator[Finding]:
     gpus = _asked(arm)
     if isinstance(arm.arguments, NoData) or not gpus or "all" in gpus:
         return
-    read = parse_arguments(arm.arguments)
-    sizes = [read.get(flag, "1") for flag in ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size")]
-    if not all(size.isdigit() for size in sizes):
-        return
-    needed = int(sizes[0]) * int(sizes[1]) * int(sizes[2])
+    read = asked_of(arm.arguments)
+    needed = 1
+    for flag in ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size"):
+        size = whole(read.get(flag, "1"))
+        if size is None:
+            return
+        needed *= size
     if needed > len(gpus):
         text = f"needs {needed} GPUs (tensor x pipeline x data parallel size), but is given {len(gpus)}: {_list(gpus)}"
         hint = "correct `device_ids` of the profile, CUDA_VISIBLE_DEVICES, or --tensor-parallel-size"
@@ -156,7 +159,7 @@ def _allocator(arm: ArmFacts) -> Iterator[Finding]:
     name = next((name for name in _ALLOCATOR if EXPANDABLE in arm.variables.get(name, "").lower().replace(" ", "")), "")
     if not name or isinstance(arm.arguments, NoData):
         return
-    read = parse_arguments(arm.arguments)
+    read = asked_of(arm.arguments)
     set_so = f"{name} has expandable_segments:True"
     parallel = read.get("--tensor-parallel-size", "1")
     if parallel != "1" and read.get("--disable-custom-all-reduce", "false") != "true":

@@ -6,14 +6,15 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from audition.check.asked import asked_of
 from audition.check.facts import ArmFacts, Facts, Unreadable
 from audition.check.finding import Finding, Group, Level
+from audition.check.numbers import MOST, share, whole
 from audition.check.versions import known_as_hybrid
 from audition.checkpoint.facts import Facts as Checkpoint
 from audition.checkpoint.findings import findings
 from audition.checkpoint.problem import Problem
 from audition.checkpoint.serving import Serving, Speculation
-from audition.judge.confounds import parse_arguments
 from audition.units import NoData
 
 FORMULA_CHANGED = (0, 20, 1)
@@ -31,17 +32,12 @@ class _Asked:
 
     def number(self, flag: str) -> int | None:
         """A whole number, with vLLM's suffixes (``32k`` is 32,000, ``32K`` is 32,768); None when it is not given or is none."""
-        text = self.read.get(flag, "")
-        factor = {"k": 1000, "K": 1024, "m": 10**6, "M": 2**20}.get(text[-1:], 1)
-        digits = text[:-1] if factor > 1 else text
-        return int(digits) * factor if digits.isdigit() else None
+        return whole(self.read.get(flag, ""), suffixes=True)
 
     def share(self, flag: str, default: float) -> float:
-        """A share of 0 to 1."""
-        try:
-            return float(self.read.get(flag, default))
-        except ValueError:
-            return default
+        """A share above 0 and up to 1; ``default`` when it is not given or is none."""
+        found = share(self.read.get(flag, ""))
+        return default if found is None else found
 
     def on(self, flag: str) -> bool:
         """Whether a switch is on."""
@@ -52,13 +48,13 @@ def speculation_of(read: Mapping[str, str]) -> Speculation | None:
     """The speculation that parsed arguments ask for; None without one, or when its JSON cannot be read."""
     try:
         said = json.loads(read.get("--speculative-config", "null"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(said, dict):
         return None
     k = said.get("num_speculative_tokens")
     model = said.get("model")
-    return Speculation(str(said.get("method") or ""), k if isinstance(k, int) and k > 0 else 1, str(model or ""))
+    return Speculation(str(said.get("method") or ""), k if isinstance(k, int) and 0 < k <= MOST else 1, str(model or ""))
 
 
 def release(version: str | NoData) -> tuple[int, ...] | NoData:
@@ -95,7 +91,7 @@ def about_checkpoints(facts: Facts) -> Iterator[Finding]:
     for arm in facts.arms:
         if isinstance(arm.arguments, NoData):
             continue
-        read = parse_arguments(arm.arguments)
+        read = asked_of(arm.arguments)
         if isinstance(arm.checkpoint, NoData):
             yield from _unknown(arm, read, arm.checkpoint)
         elif isinstance(arm.checkpoint, Unreadable):
@@ -172,7 +168,7 @@ def _two_formulas(facts: Facts) -> Iterator[Finding]:
 def _hybrid(arm: ArmFacts) -> bool:
     if isinstance(arm.checkpoint, Checkpoint):
         return arm.checkpoint.shape.hybrid
-    return not isinstance(arm.arguments, NoData) and known_as_hybrid(parse_arguments(arm.arguments).get("--model", ""))
+    return not isinstance(arm.arguments, NoData) and known_as_hybrid(asked_of(arm.arguments).get("--model", ""))
 
 
 def _figure(facts: Facts, arm: ArmFacts) -> str:

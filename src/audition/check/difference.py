@@ -7,9 +7,10 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from audition.check.asked import asked_of
 from audition.check.facts import ArmFacts, Container, Facts
 from audition.check.finding import Contrast, Finding, Paste, Row
-from audition.judge.confounds import differences, parse_arguments
+from audition.judge.confounds import differences
 from audition.spike.model import Arm, ComposeEngine, ProcessEngine, Spike
 from audition.units import NoData
 
@@ -29,7 +30,7 @@ def contrast(facts: Facts) -> Contrast:
     assert not isinstance(theirs.arguments, NoData)
     found = [
         Row(row.flag, _shown(row.flag, row.arm), _shown(row.flag, row.reference))
-        for row in differences(parse_arguments(ours.arguments), parse_arguments(theirs.arguments))
+        for row in differences(asked_of(ours.arguments), asked_of(theirs.arguments))
     ]
     trial = next((row.what for row in found if row.what == SPECULATION), found[0].what if len(found) == 1 else "")
     rows = [*_images(ours, theirs), *found, *_variables(ours.variables, theirs.variables)]

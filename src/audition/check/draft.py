@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from audition.check.difference import SPECULATION
+from audition.check.numbers import whole
 from audition.judge.confounds import differences
 from audition.units import format_duration
 
@@ -80,7 +81,11 @@ class Draft:
 def default_question(candidate: Mapping[str, str], production: Mapping[str, str], model: str) -> str:
     """A question for what differs, in the words of the arguments."""
     if SPECULATION in candidate and candidate.get(SPECULATION) != production.get(SPECULATION):
-        said = json.loads(candidate[SPECULATION]) if candidate[SPECULATION].startswith("{") else {}
+        try:
+            said = json.loads(candidate[SPECULATION])
+        except ValueError:
+            said = {}
+        said = said if isinstance(said, dict) else {}
         method, k = said.get("method", "speculative decoding"), said.get("num_speculative_tokens")
         how = f"{method} speculative decoding{f' with k = {k}' if k else ''}"
         return f"Does {how} beat today's production of {model}?"
@@ -222,8 +227,8 @@ def _folded(words: Sequence[str]) -> list[str]:
 
 def most_users(draft: Draft) -> int:
     """Users of the loaded workload: what both arms take at once, at most 16."""
-    sizes = [int(text) for arm in (draft.production, draft.candidate) if (text := arm.read.get("--max-num-seqs", "")).isdigit()]
-    return max(1, min([16, *sizes]))
+    sizes = [whole(arm.read.get("--max-num-seqs", "")) for arm in (draft.production, draft.candidate)]
+    return max(1, min([16, *(size for size in sizes if size is not None)]))
 
 
 def workloads(draft: Draft) -> list[str]:
@@ -258,10 +263,11 @@ def _long(draft: Draft) -> int:
         "--max-num-batched-tokens",
         "--enable-chunked-prefill",
     }
-    lengths = [arm.read.get("--max-model-len", "") for arm in (draft.production, draft.candidate)]
-    if not touched & set(draft.changed) or not all(length.isdigit() for length in lengths):
+    lengths = [whole(arm.read.get("--max-model-len", "")) for arm in (draft.production, draft.candidate)]
+    known = [length for length in lengths if length is not None]
+    if not touched & set(draft.changed) or len(known) < len(lengths):
         return 0
-    least = min(int(length) for length in lengths)
+    least = min(known)
     return min(LONG_TOKENS, least // 2) if least >= 8192 else 0
 
 

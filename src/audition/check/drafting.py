@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from audition.check import services, versions
+from audition.check.asked import asked_of
 from audition.check.draft import ArmDraft, Draft, default_question
 from audition.check.look_machine import look_at_gpus
+from audition.check.numbers import whole
 from audition.engines.compose_look import Origin, origin_of, services_of
 from audition.engines.compose_profile import Profile, published_ports, resolve
 from audition.errors import BadInput
-from audition.judge.confounds import parse_arguments
 from audition.spike.model import ComposeEngine
 from audition.units import NoData, parse_duration
 
@@ -111,7 +112,10 @@ def _sources(wanted: Wanted, ask: Ask, environ: Mapping[str, str]) -> tuple[Sour
 
 
 def _paths(names: tuple[str, ...]) -> list[Path]:
-    return [Path(name).expanduser().absolute() for name in names]
+    try:
+        return [Path(name).expanduser().absolute() for name in names]
+    except RuntimeError as error:  # ``~nobody``
+        raise BadInput(f"the home folder of a path cannot be found: {error}", next_step="give the full path") from error
 
 
 def _source(
@@ -156,7 +160,7 @@ def _is_vllm(service: Mapping[str, Any]) -> bool:
 def _arm(source: Source, role: str, wanted: Wanted) -> ArmDraft:
     service = source.profile.service
     words = [*services.words(service.get("entrypoint")), *services.words(service.get("command"))]
-    read = parse_arguments(words) if words else {}
+    read = asked_of(words) if words else {}
     start = services.start_period(service)
     key, comment = _key(source, read)
     model = read.get("--served-model-name", read.get("--model", "")).partition(" ")[0]
@@ -185,13 +189,15 @@ def _arm(source: Source, role: str, wanted: Wanted) -> ArmDraft:
 
 def _port(service: Mapping[str, Any], read: Mapping[str, str]) -> int:
     """The host port where the server answers: the one published for the port that vLLM listens on."""
-    inside = int(read["--port"]) if read.get("--port", "").isdigit() else VLLM_PORT
+    said = whole(read.get("--port", ""))
+    inside = VLLM_PORT if said is None else said
     ports = published_ports(dict(service))
     if ports is None or not ports:
         return inside
     for port in service.get("ports") or []:
-        if str(port.get("target")) == str(inside) and str(port.get("published", "")).isdigit():
-            return int(port["published"])
+        published = whole(str(port.get("published", "")))
+        if str(port.get("target")) == str(inside) and published is not None:
+            return published
     return ports[0]
 
 
@@ -214,7 +220,7 @@ def _gpus(*sources: Source) -> tuple[int, ...]:
     if "all" in found:
         cards = look_at_gpus(lambda _process: NoData("not asked")).gpus
         return () if isinstance(cards, NoData) else tuple(gpu.index for gpu in cards)
-    return tuple(sorted(int(gpu) for gpu in found if gpu.isdigit()))
+    return tuple(sorted(number for gpu in found if (number := whole(gpu)) is not None))
 
 
 def _slowest(wanted: Wanted, production: ArmDraft, ask: Ask) -> float:

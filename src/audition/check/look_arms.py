@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from audition.check import services, versions
+from audition.check.asked import asked_of
 from audition.check.facts import ArmFacts, Container, Neighbour, Unreadable
 from audition.checkpoint.facts import Facts as Checkpoint
 from audition.checkpoint.locate import CacheRoots, locate
@@ -24,7 +25,6 @@ from audition.engines.compose_look import ComposeLook, look
 from audition.engines.compose_profile import published_ports
 from audition.engines.sidecars import Survey
 from audition.errors import AuditionError
-from audition.judge.confounds import parse_arguments
 from audition.spike.model import Arm, ProcessEngine, SimulatedEngine
 from audition.spike.model import ComposeEngine as ComposeSpec
 from audition.units import NoData
@@ -231,7 +231,7 @@ def _place(
         return given.checkpoints[arm.name]
     if isinstance(arguments, NoData):
         return arguments
-    read = parse_arguments(arguments)
+    read = asked_of(arguments)
     model = read.get("--model", "")
     if not model:
         return NoData("its arguments name no model")

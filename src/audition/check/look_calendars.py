@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from audition.checkpoint.plain_file import read_text
 from audition.errors import BadInput
 from audition.spike.parse import resolve
 from audition.spike.window import Window
 from audition.units import NoData
 from audition.windows.ics import BadCalendar, Calendar, parse_calendar
+
+MOST_BYTES = 8 * 1024 * 1024
+"""Longest calendar that is read, in bytes; the same as a run's."""
 
 
 def look_at_calendars(window: Window, folder: Path) -> dict[str, Calendar | NoData]:
@@ -18,7 +22,7 @@ def look_at_calendars(window: Window, folder: Path) -> dict[str, Calendar | NoDa
         if rule.file is None:
             continue
         try:
-            found[rule.name] = parse_calendar(resolve(folder, rule.file).read_text(encoding="utf-8"), rule.name, window.zone)
+            found[rule.name] = parse_calendar(read_text(resolve(folder, rule.file), MOST_BYTES), rule.name, window.zone)
         except OSError as error:
             found[rule.name] = NoData(f"{rule.file} cannot be read: {error.strerror}")
         except UnicodeDecodeError:

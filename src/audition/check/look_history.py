@@ -7,12 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from audition.check.facts import LegTimes
+from audition.checkpoint.plain_file import read_text
 from audition.judge.load import decode_leg, decode_run, decode_workload
 from audition.judge.records import LegRecord, WorkloadRecord
 from audition.load.arrivals import read_trace
 from audition.spike.model import Spike
 from audition.units import NoData
 
+MOST_BYTES = 16 * 1024 * 1024
+"""Longest record that is read, in bytes; records of real runs have some hundred kilobytes."""
+MOST_TRACE_BYTES = 64 * 1024 * 1024
+"""Longest trace that is read, in bytes: millions of arrivals."""
 MOST_RUNS = 20
 """Newest run folders that are read: older ones tell little about today's machine."""
 
@@ -51,7 +56,7 @@ def _runs(name: str, records: Path) -> list[Path]:
         return []
     for path in candidates:
         with contextlib.suppress(OSError, ValueError):
-            run = decode_run((path / "run.json").read_text(encoding="utf-8"))
+            run = decode_run(read_text(path / "run.json", MOST_BYTES))
             if run.spike == name and not run.rehearsal:
                 found.append((run.started_at, path))
     return [path for _, path in sorted(found)][-MOST_RUNS:]
@@ -61,7 +66,7 @@ def _legs(run: Path) -> list[tuple[LegRecord, list[WorkloadRecord]]]:
     found = []
     for path in sorted(run.glob("legs/*/leg.json")):
         try:
-            leg = decode_leg(path.read_text(encoding="utf-8"))
+            leg = decode_leg(read_text(path, MOST_BYTES))
         except (OSError, ValueError):
             continue
         found.append((leg, _workloads(path.parent, leg.workloads)))
@@ -72,13 +77,13 @@ def _workloads(folder: Path, names: list[str]) -> list[WorkloadRecord]:
     found = []
     for name in names:
         with contextlib.suppress(OSError, ValueError):
-            found.append(decode_workload((folder / f"{name}.json").read_text(encoding="utf-8")))
+            found.append(decode_workload(read_text(folder / f"{name}.json", MOST_BYTES)))
     return found
 
 
 def trace_seconds(path: Path) -> float | NoData:
     """The time of the last arrival in a trace, in seconds."""
     try:
-        return max(read_trace(path.read_text(encoding="utf-8")))
+        return max(read_trace(read_text(path, MOST_TRACE_BYTES)))
     except (OSError, ValueError) as error:
         return NoData(f"the trace {path.name} cannot be read: {error}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from audition.check.asked import asked_of
 from audition.check.facts import ArmFacts, Container, Facts, GpuFacts, MachineFacts
 from audition.check.finding import Finding, Level
-from audition.judge.confounds import parse_arguments
 from audition.units import NoData
 
 DISK_BLOCKING_MIB = 512
@@ -112,7 +112,7 @@ def _formats(arm: ArmFacts, machine: MachineFacts) -> Iterator[Finding]:
     least = min((gpu.capability for gpu in machine.gpus if not isinstance(gpu.capability, NoData)), default=None)
     if least is None:
         return
-    read = parse_arguments(arm.arguments)
+    read = asked_of(arm.arguments)
     kv, weights, dtype = read.get("--kv-cache-dtype", ""), read.get("--quantization", ""), read.get("--dtype", "")
     card = f"SM{least[0]}{least[1]}"
     blocking: Level = "warning" if arm.role == "production" else "blocking"
@@ -134,7 +134,7 @@ def _formats(arm: ArmFacts, machine: MachineFacts) -> Iterator[Finding]:
 def _shm(arm: ArmFacts, machine: MachineFacts) -> Iterator[Finding]:
     if isinstance(arm.arguments, NoData):
         return
-    parallel = parse_arguments(arm.arguments).get("--tensor-parallel-size", "1")
+    parallel = asked_of(arm.arguments).get("--tensor-parallel-size", "1")
     if parallel == "1":
         return
     size: int | NoData = machine.shm_mib

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from audition.check.facts import Neighbour
+from audition.check.numbers import whole
 from audition.engines.sidecars import SOCKETS
 from audition.units import NoData
 
@@ -48,11 +49,12 @@ def visible_gpus(service: Mapping[str, Any]) -> tuple[str, ...]:
     given = gpu_ids(service)
     text = (service.get("environment") or {}).get("CUDA_VISIBLE_DEVICES")
     wanted = [part.strip() for part in str(text).split(",") if part.strip()] if text not in (None, "") else []
-    if not wanted or not all(part.isdigit() for part in wanted):
+    if not wanted or not all(whole(part) is not None for part in wanted):
         return given
     if "all" in given:
         return tuple(wanted)
-    return tuple(given[int(part)] for part in wanted if int(part) < len(given))
+    places = [place for part in wanted if (place := whole(part)) is not None]
+    return tuple(given[place] for place in places if place < len(given))
 
 
 def shm_bytes(service: Mapping[str, Any]) -> int | NoData:
@@ -60,7 +62,8 @@ def shm_bytes(service: Mapping[str, Any]) -> int | NoData:
     if service.get("ipc") == "host":
         return NoData("the host's /dev/shm is used (ipc: host)")
     text = str(service.get("shm_size") or 64 * 2**20)
-    return int(text) if text.isdigit() else NoData(f"shm_size {text!r} is no number of bytes")
+    size = whole(text)
+    return NoData(f"shm_size {text[:60]!r} is no number of bytes") if size is None else size
 
 
 def neighbours(config: Mapping[str, Any], server: str) -> list[Neighbour]:

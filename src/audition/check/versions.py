@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
-_TAG = re.compile(r"(?:^|/)[\w.-]*vllm[\w.-]*(?:/[\w.-]+)?:v?(\d+\.\d+\.\d+)(?:[.\w-]*)?(?:@|$)")
-_RELEASE = re.compile(r"v?(0\.\d+\.\d+)(?:$|[^\d.])")
+_TAG = re.compile(r"(?:^|/)[\w.-]*vllm[\w.-]*(?:/[\w.-]+)?:v?([0-9]{1,6}\.[0-9]{1,6}\.[0-9]{1,6})(?:[.\w-]*)?(?:@|$)")
+_RELEASE = re.compile(r"v?(0\.[0-9]{1,6}\.[0-9]{1,6})(?:$|[^\d.])")
 
 
 def of_image(reference: str) -> str:

@@ -6,6 +6,7 @@ Pure. What the value means for the server is not decided here.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,11 @@ from audition.profile.flag import Flag
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 _FACTORS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 """Small letters count in thousands, capital ones in powers of 1024: vLLM's `human_readable_int`."""
+MOST = 2**63 - 1
+"""Largest whole number that is understood: engines keep counts of tokens and bytes in 64 bits."""
+DEPTH = 100
+"""Levels of brackets that are read; published settings have fewer than 10. Own choice."""
+_SHOWN = 60
 _VARIABLE = re.compile(r"\$\{?\w+")
 _TABLE = re.compile(r"\s*\{.*\}\s*", re.DOTALL)
 
@@ -56,30 +62,62 @@ def _integer(flag: Flag, text: str) -> Any | Problem:
         return Problem(
             "bad-number", f"{flag.name}: {text!r} has a decimal point before a capital letter", f"{flag.name} {text.lower()}"
         )
-    if found:
-        return int(float(found[1]) * _FACTORS[found[2]]) if "." in found[1] else int(found[1]) * _FACTORS[found[2]]
     try:
-        return _among(flag, int(compact), text)
-    except ValueError:
-        return Problem("bad-number", f"{flag.name} wants {wanted}, got {text!r}", f"write {flag.name} as {wanted}")
+        if found:
+            value = int(float(found[1]) * _FACTORS[found[2]]) if "." in found[1] else int(found[1]) * _FACTORS[found[2]]
+        else:
+            value = int(compact)
+    except (ValueError, OverflowError):  # thousands of digits are refused by int itself
+        value = None
+    if value is None or abs(value) > MOST:
+        return Problem("bad-number", f"{flag.name} wants {wanted}, got {_shown(text)}", f"write {flag.name} as {wanted}")
+    return value if found else _among(flag, value, text)
 
 
 def _real(flag: Flag, text: str) -> Any | Problem:
     try:
-        return float(text)
+        value = float(text)
+        if math.isfinite(value):
+            return value
+        return Problem(
+            "bad-number", f"{flag.name} wants a finite number, got {_shown(text)}", f"write {flag.name} as a number such as 0.9"
+        )
     except ValueError:
-        hint = f"{flag.name} {text.replace(',', '.')}" if "," in text else f"write {flag.name} as a number such as 0.9"
-        return Problem("bad-number", f"{flag.name} wants a number, got {text!r}", hint)
+        hint = f"{flag.name} {text[:_SHOWN].replace(',', '.')}" if "," in text else f"write {flag.name} as a number such as 0.9"
+        return Problem("bad-number", f"{flag.name} wants a number, got {_shown(text)}", hint)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
 
 
 def parse_json(name: str, text: str) -> Any | Problem:
     """The value of a JSON text. A problem names the place, and the cause where it is a common one."""
+    if too_deep(text):
+        return Problem("bad-json", f"{name}: its JSON is nested too deeply to be understood", f"write {name} with fewer brackets")
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
         shown = text[max(0, error.pos - 12) : error.pos + 12]
         said = f"{name}: no valid JSON at character {error.pos + 1} (near {shown!r}): {error.msg}"
         return Problem("bad-json", said, _json_hint(name, text))
+    except ValueError:  # a number of thousands of digits
+        return Problem("bad-json", f"{name}: its JSON holds a number that is too long", f"write the numbers of {name} shorter")
+
+
+def too_deep(text: str) -> bool:
+    """Whether brackets are nested deeper than any setting's, so that reading them could exhaust the stack."""
+    if text.count("[") + text.count("{") <= DEPTH:
+        return False
+    depth = 0
+    for sign in text:
+        if sign in "[{":
+            depth += 1
+            if depth > DEPTH:
+                return True
+        elif sign in "]}":
+            depth = max(0, depth - 1)
+    return False
 
 
 def _json_hint(name: str, text: str) -> str:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from typing import Any
 
+from audition.profile.values import too_deep
+
 _NUMBER = re.compile(r"-\d+|-\d*\.\d+")
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh")
 _MODULES = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server", "vllm.entrypoints.cli.main")
@@ -104,9 +106,11 @@ def dotted_value(text: str, *, listed: bool) -> Any:
     """The value of a dotted form: JSON where it reads as JSON, else the text itself; with ``+`` a list of the parts."""
     if listed:
         return text.split(",")
+    if too_deep(text):
+        return text
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except ValueError:
         return text
 
 
