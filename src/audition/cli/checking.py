@@ -18,7 +18,9 @@ from audition.spike.parse import LoadedSpike
 from audition.spike.problems import nearest
 from audition.wayback.lock import state_root
 
-_RELEASE = re.compile(r"v?(\d+\.\d+\.\d+)$")
+_RELEASE = re.compile(r"v?([0-9]{1,6}\.[0-9]{1,6}\.[0-9]{1,6})")
+MOST_GPU_MEMORY_MIB = 2**30
+"""A pebibyte: beyond any GPU, and small enough for every figure that is made of it. Own choice."""
 
 
 def check_file(
@@ -31,15 +33,14 @@ def check_file(
 ) -> Report:
     """The report, without secrets. Raises BadInput for options that name no arm, folder or release."""
     arms = [arm.name for arm in loaded.spike.arms]
-    folders = {name: Path(text).expanduser() for name, text in _pairs(checkpoints, "--checkpoint", arms)}
-    for name, folder in folders.items():
-        if not folder.is_dir():
-            raise BadInput(f"--checkpoint {name}: there is no folder {folder}", next_step="name the folder that holds config.json")
+    if gpu_memory_mib is not None and gpu_memory_mib > MOST_GPU_MEMORY_MIB:
+        raise BadInput("--gpu-memory: no GPU has that much", next_step="give MiB, for example --gpu-memory 81559")
+    folders = {name: _folder(name, text) for name, text in _pairs(checkpoints, "--checkpoint", arms)}
     releases = {}
     for name, text in _pairs(versions, "--vllm", arms):
-        release = _RELEASE.match(text)
+        release = _RELEASE.fullmatch(text)
         if release is None:
-            raise BadInput(f"--vllm {name}: {text!r} is no release", next_step=f"for example --vllm {name}=0.19.1")
+            raise BadInput(f"--vllm {name}: {text[:60]!r} is no release", next_step=f"for example --vllm {name}=0.19.1")
         releases[name] = release[1]
     root = state_root()
     identity = preparing.new_identity(loaded.spike, root, "check")
@@ -72,13 +73,26 @@ def masked(report: Report, secrets: Sequence[str]) -> Report:
     )
 
 
+def _folder(name: str, text: str) -> Path:
+    """The folder of a checkpoint. Raises BadInput when it is none."""
+    try:
+        folder = Path(text).expanduser()
+        there = folder.is_dir()
+    except (RuntimeError, ValueError, OSError) as error:  # ``~nobody``, a zero byte, a name that is too long
+        said = error.strerror if isinstance(error, OSError) else str(error)
+        raise BadInput(f"--checkpoint {name}: {text[:100]!r} names no folder ({said})", next_step="give its full path") from error
+    if not there:
+        raise BadInput(f"--checkpoint {name}: there is no folder {folder}", next_step="name the folder that holds config.json")
+    return folder
+
+
 def _pairs(given: Sequence[str], option: str, arms: list[str]) -> list[tuple[str, str]]:
     found = []
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not value:
-            raise BadInput(f"{option} {text}: expected ARM=...", next_step=f"for example {option} {arms[0]}=...")
+            raise BadInput(f"{option} {text[:60]}: expected ARM=...", next_step=f"for example {option} {arms[0]}=...")
         if name not in arms:
-            raise BadInput(f"{option}: no arm is called {name!r}", next_step=nearest(name, arms))
+            raise BadInput(f"{option}: no arm is called {name[:60]!r}", next_step=nearest(name, arms))
         found.append((name, value))
     return found
