@@ -10,7 +10,8 @@ import click
 EPILOG = """\b
 Exit codes:
   0 the records were written, whatever the verdict
-  2 no run folder, or records that cannot be read
+  2 no run folder, records that cannot be read, or --out names what is no file
+  5 --out names a file that is no report
 """
 
 
@@ -22,13 +23,16 @@ Exit codes:
     metavar="FILE",
     help="Write report.html alone, to FILE; RUN stays as it is.",
 )
+@click.option("--force", is_flag=True, help="With --out: replace FILE even when it is no report.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
-def command(run: str, out: Path | None, as_json: bool) -> int:
+def command(run: str, out: Path | None, force: bool, as_json: bool) -> int:
     """Write the records of a run folder anew, report.html among them, and say which. Needs no server and no GPU.
 
     A run that was cut gives a report, too: it says how far the run got and what is missing. Notes files are not touched.
     """
     folder = Path(run)
+    if out is not None:
+        _may_replace(out, folder, force=force)
     verdict, rehearsal, written = _write(folder, out)
     if as_json:
         body = {"run": str(folder), "verdict": verdict, "rehearsal": rehearsal, "written": [str(path) for path in written]}
@@ -58,6 +62,37 @@ def _write(folder: Path, out: Path | None) -> tuple[str | None, bool, list[Path]
     if out is not None:
         return result.verdict, result.rehearsal, [_replace(out, report_html(folder, result, spike), folder)]
     return result.verdict, result.rehearsal, write_records(folder, result, spike, folder, False)
+
+
+def _may_replace(path: Path, folder: Path, *, force: bool) -> None:
+    """Raises BadInput for what is no file, Refused for a file that is no report unless ``force``."""
+    from audition.errors import BadInput, Refused  # noqa: PLC0415
+    from audition.judge.files import NotRegular, TooLarge, read_limited  # noqa: PLC0415
+    from audition.report.html import is_report  # noqa: PLC0415
+
+    tried, step = f"to write the report of {folder} to {path}", f"give another file: audition report {folder} --out FILE"
+    try:
+        report = is_report(read_limited(path))
+    except FileNotFoundError:
+        return
+    except NotRegular as error:
+        raise BadInput(
+            f"{path} is no regular file", tried=tried, seen="a pipe, a device or a folder", production="untouched", next_step=step
+        ) from error
+    except TooLarge:
+        report = False
+    except OSError as error:
+        raise BadInput(
+            f"{path} cannot be read: {error.strerror or error}", tried=tried, production="untouched", next_step=step
+        ) from error
+    if not report and not force:
+        raise Refused(
+            f"{path} exists and is no report of audition",
+            tried=tried,
+            seen="a file with other content",
+            production="untouched",
+            next_step=f"{step}, or add --force to replace it",
+        )
 
 
 def _replace(path: Path, text: str, folder: Path) -> Path:

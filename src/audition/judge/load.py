@@ -7,7 +7,6 @@ No statistics here, and no opinion on what the data are good for.
 from __future__ import annotations
 
 import gc
-import json
 import math
 import operator
 import re
@@ -16,11 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import pydantic_core
 
 from audition.errors import BadInput
+from audition.judge.files import MOST_RECORD, MOST_REQUESTS, read_limited
+from audition.judge.plain import HUGE, Garbled, check_types, instant, number, parse_json
 from audition.judge.records import (
     ROW_BYTES,
     SCHEMA,
@@ -41,7 +42,8 @@ from audition.units import NoData
 
 T = TypeVar("T")
 RESOLVED = "spike.resolved.json"
-_HUGE = 1e300  # beyond it nothing was measured, and arithmetic overflows
+MOST_LEGS = 1000
+"""Planned legs that are read; a night has room for some tens."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,7 @@ class RunData:
     restore: dict[str, Any] | NoData
 
 
-class Garbled(ValueError):
-    """A record that is not what it should be; the message is one plain phrase."""
+__all__ = ["Garbled", "parse_json"]  # also by name from `plain`
 
 
 @contextmanager
@@ -90,29 +91,6 @@ def no_collecting() -> Iterator[None]:
             gc.enable()
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise Garbled(f"holds {name}, which is no measured number")
-
-
-def parse_json(text: str) -> Any:
-    """JSON without NaN and Infinity. Raises Garbled."""
-    try:
-        return json.loads(text, parse_constant=_no_constant)
-    except Garbled:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise Garbled(f"is no valid JSON ({error})") from error
-
-
-def _number(name: str, value: Any, *, optional: bool = False, least: float | None = None) -> None:
-    if value is None and optional:
-        return
-    if isinstance(value, bool) or not isinstance(value, int | float) or not -_HUGE < value < _HUGE:
-        raise Garbled(f"`{name}` is {value!r}, expected a number")
-    if least is not None and value < least:
-        raise Garbled(f"`{name}` is {value!r}, expected at least {least:g}")
-
-
 def _build(make: Callable[[Any], T], data: Any) -> T:
     try:
         return make(data)
@@ -124,24 +102,28 @@ def _build(make: Callable[[Any], T], data: Any) -> T:
 
 def decode_run(text: str) -> RunRecord:
     """RunRecord from the text of ``run.json``. Raises Garbled."""
-    record = _build(lambda d: RunRecord(**d), parse_json(text))
+    data = parse_json(text)
+    record = _build(lambda d: RunRecord(**d), data)
     if record.schema != SCHEMA:
         raise Garbled(f"has record format {record.schema!r}, this version reads {SCHEMA}")
-    _number("started_at", record.started_at)
-    _number("ended_at", record.ended_at, optional=True)
+    instant("started_at", record.started_at)
+    instant("ended_at", record.ended_at, optional=True)
     if not isinstance(record.legs_planned, list) or not all(isinstance(x, str) for x in record.legs_planned):
         raise Garbled("`legs_planned` is no list of arm names")
+    if len(record.legs_planned) > MOST_LEGS:
+        raise Garbled(f"plans {len(record.legs_planned)} legs, expected at most {MOST_LEGS}")
+    check_types(RunRecord, data)
     return record
 
 
 def decode_leg(text: str) -> LegRecord:
     """LegRecord from the text of ``leg.json``. Raises Garbled."""
-    record = _build(leg_from_dict, parse_json(text))
+    data = parse_json(text)
+    record = _build(leg_from_dict, data)
     for name in ("started_at", "ended_at"):
-        _number(name, getattr(record, name))
-    _number("boot.seconds", record.boot.seconds, optional=True, least=0)
-    if not isinstance(record.facts, dict) or not isinstance(record.arm, str):
-        raise Garbled("does not have the expected fields")
+        instant(name, getattr(record, name))
+    number("boot.seconds", record.boot.seconds, optional=True, least=0)
+    check_types(LegRecord, data)
     return record
 
 
@@ -154,19 +136,23 @@ def decode_probes(text: str) -> tuple[ProbeRecord, ...]:
     for probe in probes:
         if probe.passed is not None and not isinstance(probe.passed, bool):
             raise Garbled(f"probe `{probe.probe}`: `passed` is {probe.passed!r}, expected true, false or null")
+    check_types(list[ProbeRecord], data)
     return probes
 
 
 def decode_workload(text: str) -> WorkloadRecord:
     """WorkloadRecord from its JSON text. Raises Garbled."""
-    record = _build(workload_from_dict, parse_json(text))
-    _number("wall_s", record.wall_s, least=0)
-    _number("users", record.users, least=1)
+    data = parse_json(text)
+    record = _build(workload_from_dict, data)
+    instant("started_at", record.started_at)
+    number("wall_s", record.wall_s, least=0)
+    number("users", record.users, least=1)
     for group in (record.counters, record.gauges_after):
-        for name, value in (group or {}).items():
-            _number(name, value)
+        for name, value in group.items() if isinstance(group, dict) else ():
+            number(name, value)
     if not isinstance(record.complete, bool):
         raise Garbled(f"`complete` is {record.complete!r}, expected true or false")
+    check_types(WorkloadRecord, data)
     return record
 
 
@@ -240,7 +226,7 @@ def _are_numbers(*columns: Sequence[Any], optional: bool = False, least: float =
         if not kinds <= allowed:
             return False
         numbers = column if type(None) not in kinds else [x for x in column if x is not None]
-        if numbers and not (max(numbers) < _HUGE and min(numbers) > -_HUGE and min(numbers) >= least):
+        if numbers and not (max(numbers) < HUGE and min(numbers) > -HUGE and min(numbers) >= least):
             return False
     return True
 
@@ -252,15 +238,15 @@ def _request(line: bytes) -> RequestRecord:
     except ValueError as error:
         raise Garbled(f"is no valid JSON ({error})") from error
     record = _build(request_from_dict, data)
-    _number("index", record.index, least=0)
-    _number("scheduled", record.scheduled)
-    _number("end", record.end, least=record.scheduled)
+    number("index", record.index, least=0)
+    number("scheduled", record.scheduled)
+    number("end", record.end, least=record.scheduled)
     for name, value in (("sent", record.sent), ("headers", record.headers)):
         if value is not None:
-            _number(name, value)
+            number(name, value)
     for name, count in (("prompt_tokens", record.prompt_tokens), ("completion_tokens", record.completion_tokens)):
         if count is not None:
-            _number(name, count, least=0)
+            number(name, count, least=0)
     if not isinstance(record.events, str) or not isinstance(record.outcome, str):
         raise Garbled("does not have the expected fields")
     rows = len(rows_of(record)) // ROW_BYTES
@@ -272,10 +258,10 @@ def _request(line: bytes) -> RequestRecord:
 def _check_stream(stream: StreamTimes, rows: int) -> None:
     """The times made from the events must be numbers, in order, and of no more events than there are."""
     first, answer, last, events, first_tokens, event_tokens = stream
-    _number("stream", events, least=0)
+    number("stream", events, least=0)
     for value in (first, answer, last, first_tokens, event_tokens):
         if value is not None:
-            _number("stream", value)
+            number("stream", value)
     whole = first is not None and last is not None and first <= last
     if events > rows or (whole if events == 0 else not whole):
         raise Garbled("holds times that do not belong to its events")
@@ -298,10 +284,10 @@ def events_of(record: RequestRecord) -> list[StreamEvent]:
     return unpack_events(record.events)
 
 
-def _read_bytes(path: Path) -> bytes:
-    """Content of a file. Raises Garbled with a plain phrase when that is not possible."""
+def _read_bytes(path: Path, most: int = MOST_RECORD) -> bytes:
+    """Content of a file of at most ``most`` bytes. Raises Garbled with a plain phrase when that is not possible."""
     try:
-        return path.read_bytes()
+        return read_limited(path, most)
     except FileNotFoundError as error:
         raise Garbled("is missing") from error
     except OSError as error:
@@ -325,7 +311,7 @@ def _try(path: Path, decode: Callable[[str], T]) -> T | NoData:
 
 def _try_requests(path: Path, expected: int | None) -> tuple[RequestRecord, ...] | NoData:
     try:
-        return decode_requests(_read_bytes(path), expected)
+        return decode_requests(_read_bytes(path, MOST_REQUESTS), expected)
     except Garbled as error:
         return NoData(f"{path.name} {error}")
 

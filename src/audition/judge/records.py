@@ -259,8 +259,14 @@ class RunRecord:
 
 
 def to_json(record: Any) -> str:
-    """Any of these dataclasses as indented JSON with a final newline."""
-    return json.dumps(asdict(record), indent=1, ensure_ascii=False, sort_keys=False) + "\n"
+    """Any of these dataclasses as indented JSON with a final newline. Half characters (lone surrogates), which no file can hold,
+    become replacement characters."""
+    return whole_characters(json.dumps(asdict(record), indent=1, ensure_ascii=False, sort_keys=False)) + "\n"
+
+
+def whole_characters(text: str) -> str:
+    """The text with a replacement character in place of each lone surrogate."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def leg_from_dict(data: dict[str, Any]) -> LegRecord:

@@ -24,7 +24,7 @@ from audition.judge.metrics import (
     gate_key,
     measure_run,
 )
-from audition.judge.records import BootRecord, ProbeRecord
+from audition.judge.records import BootRecord, ProbeRecord, whole_characters
 from audition.judge.sequential import certain_failures
 from audition.judge.validity import all_caveats
 from audition.judge.verdict import Verdict, decide, early_end_reason, implicit_gates
@@ -209,5 +209,7 @@ def _figure(key: Key, value: Measure | NoData) -> Figure:
 
 
 def result_json(result: Result) -> str:
-    """The result as JSON text with a final newline; the same result gives the same bytes. NaN and Infinity cannot occur."""
-    return json.dumps(asdict(result), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    """The result as JSON text with a final newline; the same result gives the same bytes. NaN and Infinity cannot occur. Half
+    characters (lone surrogates), which no file can hold, become replacement characters."""
+    text = json.dumps(asdict(result), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return whole_characters(text)

@@ -15,6 +15,7 @@ from typing import Any
 
 from audition.errors import BadInput
 from audition.judge.confounds import differences, parse_arguments
+from audition.judge.files import read_limited
 from audition.judge.folder import judge_folder
 from audition.judge.load import load_spike
 from audition.judge.result import Result
@@ -98,7 +99,7 @@ def _load(folder: Path) -> tuple[Result, Spike]:
         spike, result = judge_folder(folder)
         return result, spike
     try:
-        return parse_result(path.read_bytes()), load_spike(folder)
+        return parse_result(read_limited(path)), load_spike(folder)
     except OSError as error:
         raise BadInput(f"{path} cannot be read", seen=error.strerror or str(error)) from error
     except BadInput as error:

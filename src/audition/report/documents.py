@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,9 +73,24 @@ def _markdown(block: Block) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows)
 
 
+_UNPRINTABLE = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
+"""Control characters but for tab and line end, characters that turn the writing direction, and half characters."""
+
+
+def escaped(character: str) -> str:
+    """One character as an escape sequence of plain letters."""
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def printable(text: str) -> str:
+    """The text without anything that a terminal would obey: names, questions and log lines come from anywhere."""
+    return _UNPRINTABLE.sub(lambda found: escaped(found[0]), text)
+
+
 def to_text(document: Document) -> str:
-    """Plain text of at most 100 columns (tables and log excerpts may be wider), ending in one newline."""
-    return "\n\n".join(_text(block) for block in document) + "\n"
+    """Plain text of at most 100 columns (tables and log excerpts may be wider), ending in one newline; see ``printable``."""
+    return printable("\n\n".join(_text(block) for block in document)) + "\n"
 
 
 def _text(block: Block) -> str:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from audition.errors import BadInput
-from audition.report.documents import Document, Paragraph, Table, to_text
+from audition.judge.files import MOST_INSTANT, open_regular, read_limited
+from audition.report.documents import Document, Paragraph, Table, escaped, to_text
 
 CACHE = ".audition-history.json"
 CACHE_VERSION = 1
@@ -24,6 +25,7 @@ RUN, RESULT = "run.json", "result.json"
 _HEAD = 32 * 1024
 _TRACES = ("legs", "spike.yaml", "spike.resolved.json", RESULT)
 _REASON = 60
+_VERDICTS = ("GO", "NO-GO", "INCONCLUSIVE")
 
 State = Literal["judged", "not judged", "damaged"]
 
@@ -75,7 +77,7 @@ def history(folder: Path, *, cache: bool = True) -> list[Row]:
         key = _key(folder / name)
         if key is None:
             continue
-        row = _cached(known.get(name), key)
+        row = _cached(known.get(name), key, name)
         if row is None:
             row = read_row(folder / name, name)
             fresh[name] = {"key": key, "row": asdict(row)}
@@ -138,9 +140,12 @@ def _object(path: Path, *, whole: bool = False) -> Mapping[str, Any]:
     import pydantic_core  # noqa: PLC0415 - lazily: not needed when the cache knows everything
 
     try:
-        with path.open("rb") as file:
-            data = file.read() if whole else file.read(_HEAD)
-            tail = data if len(data) < _HEAD or whole else _tail(file)
+        if whole:
+            data = tail = read_limited(path)
+        else:
+            with open_regular(path) as file:
+                data = file.read(_HEAD)
+                tail = data if len(data) < _HEAD else _tail(file)
     except OSError as error:
         raise _Damaged(f"{path.name} cannot be read ({error.strerror or error})") from error
     partial = not whole and tail is not data
@@ -161,7 +166,7 @@ def _tail(file: Any) -> bytes:
 
 
 def _number(value: object) -> float | None:
-    good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e11
+    good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < MOST_INSTANT
     return float(value) if good else None  # type: ignore[arg-type]
 
 
@@ -186,18 +191,30 @@ def _look(path: Path) -> list[int]:
     return [seen.st_mtime_ns, seen.st_ctime_ns, seen.st_size, seen.st_ino]
 
 
-def _cached(entry: object, key: list[list[int]]) -> Row | None:
+def _cached(entry: object, key: list[list[int]], name: str) -> Row | None:
+    """The row of the cache when it is of these files and every field is what it should be, else None: the folder is read anew."""
     if not isinstance(entry, dict) or entry.get("key") != key or not isinstance(entry.get("row"), dict):
         return None
-    return Row(**entry["row"]) if entry["row"].keys() == _FIELDS else None
+    row = entry["row"]
+    if row.keys() != _FIELDS or row["folder"] != name or not all(isinstance(row[field], str) for field in _TEXTS):
+        return None
+    good = (
+        row["state"] in ("judged", "not judged", "damaged")
+        and row["verdict"] in ((None, *_VERDICTS) if isinstance(row["verdict"], str | None) else ())
+        and isinstance(row["rehearsal"], bool)
+        and isinstance(row["production_back"], bool | None)
+        and (row["started_at"] is None or _number(row["started_at"]) is not None)
+    )
+    return Row(**row) if good else None
 
 
 _FIELDS = {field.name for field in fields(Row)}
+_TEXTS = _FIELDS - {"verdict", "rehearsal", "production_back", "started_at"}
 
 
 def _read_cache(folder: Path) -> dict[str, Any]:
     try:
-        data = json.loads((folder / CACHE).read_bytes())
+        data = json.loads(read_limited(folder / CACHE))
     except (OSError, ValueError, RecursionError):
         return {}
     good = isinstance(data, dict) and data.get("version") == CACHE_VERSION and isinstance(data.get("runs"), dict)
@@ -209,7 +226,9 @@ def _write_cache(folder: Path, runs: Mapping[str, Any]) -> None:
     beside = folder / f"{CACHE}.{os.getpid()}.tmp"
     with suppress(OSError):
         try:
-            beside.write_text(json.dumps({"version": CACHE_VERSION, "runs": runs}, ensure_ascii=True), encoding="utf-8")
+            beside.unlink(missing_ok=True)
+            with beside.open("x", encoding="utf-8") as file:  # never through a link that lies there
+                file.write(json.dumps({"version": CACHE_VERSION, "runs": runs}, ensure_ascii=True))
             beside.replace(folder / CACHE)
         finally:
             beside.unlink(missing_ok=True)
@@ -258,4 +277,4 @@ def _kinds(rows: list[Row]) -> Iterator[str]:
 
 def _safe(text: str) -> str:
     """Without control characters, which names of folders and broken files may hold."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    return "".join(c if c.isprintable() else escaped(c) for c in text)

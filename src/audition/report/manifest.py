@@ -12,6 +12,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from audition.judge.files import open_regular, read_limited
+
 MANIFEST = "MANIFEST"
 DERIVED = frozenset({
     "result.json", "summary.txt", "summary.md", "decision.md", "upstream.md", "issue-draft.md", "notes-entry.md", "report.html",
@@ -75,7 +77,7 @@ def is_temporary(name: str) -> bool:
 def digest_of(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal. Raises OSError."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()
@@ -84,7 +86,7 @@ def digest_of(path: Path) -> str:
 def read_manifest(folder: Path) -> Mapping[str, str]:
     """Name -> digest; lines that are none are left out; empty when there is no manifest."""
     try:
-        text = (folder / MANIFEST).read_bytes().decode("utf-8", "surrogateescape")
+        text = read_limited(folder / MANIFEST).decode("utf-8", "surrogateescape")
     except OSError:
         return {}
     found: dict[str, str] = {}

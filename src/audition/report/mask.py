@@ -41,6 +41,14 @@ _NAMED_VALUE = re.compile(
     r"(?P<sep>\\?[\"']?\s*(?:[:=]|(?<=key)\s)\s*\\?[\"']?)(?P<value>[^\s\"'\\,;&}\])\[{]++)",
     re.IGNORECASE,
 )
+_QUOTED_VALUE = re.compile(
+    r"(?P<name>api[_-]?key|secret|passwd|password|access[_-]?key|(?:auth|hf|hub)[_-]?token|_token)"
+    r"(?P<sep>\\?[\"']?\s*[:=]\s*(?:(?P<plain>\")|(?P<single>')|\\\"))"
+    r"(?P<value>[^\s\"'\\,;&}\])\[{](?(plain)(?:[^\"\\\n]|\\.)*+|(?(single)[^'\n]*+|[^\"\\\n]*+)))"
+    r"(?=(?(plain)\"|(?(single)'|\\\")))",
+    re.IGNORECASE,
+)
+"""A value in quotes, up to the closing one: it may hold blanks."""
 _OPTION_VALUE = re.compile(
     r"(?P<name>[-_](?:key|token|secret|password|passwd))(?P<sep>\\?[\"']?[ \t]*+(?:,|\n[ \t]*+-)\s{0,80}\\?[\"']?)"
     r"(?P<value>[^\s\"'\\,;&}\])\[{-][^\s\"'\\,;&}\])\[{]*+)",
@@ -71,6 +79,7 @@ def _once(text: str, forms: list[str]) -> str:
         text = pattern.sub(into, text)
     if "eyJ" in text:
         text = _DOTTED.sub(_mask_tokens, text)
+    text = _QUOTED_VALUE.sub(_mask_named, text)
     return _NAMED_VALUE.sub(_mask_named, _OPTION_VALUE.sub(_mask_option, text))
 
 

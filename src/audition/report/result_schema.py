@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from audition.errors import BadInput
+from audition.judge.files import MOST_INSTANT
 from audition.judge.result import RESULT_SCHEMA, Result
 from audition.spike.schema import DIALECT
 
@@ -40,6 +41,11 @@ def parse_result(text: str | bytes) -> Result:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the file"
         raise BadInput("result.json cannot be read", seen=f"{place}: {first['msg']}") from error
+    for at in [result, *result.legs]:
+        for name in ("started_at", "ended_at"):
+            value = getattr(at, name)
+            if value is not None and not 0 <= value < MOST_INSTANT:
+                raise BadInput("result.json cannot be read", seen=f"{name}: {value} is no instant")
     if result.schema != RESULT_SCHEMA:
         raise BadInput(f"result.json has format {result.schema}, this version reads {RESULT_SCHEMA}")
     return result

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from audition.errors import InternalError
+from audition.judge.files import NotRegular, read_limited
+from audition.judge.records import whole_characters
 from audition.judge.result import Result, result_json
 from audition.report.decision import decision_markdown
 from audition.report.html import report_html
@@ -27,6 +31,7 @@ from audition.report.upstream import upstream_markdown
 from audition.spike.model import Note, Spike
 
 REPORT = "report.html"
+_HALF = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 _TRIES = 5
 """How often an entry is put in anew because somebody else changed the notes file meanwhile."""
 
@@ -70,7 +75,7 @@ def write_records(
             if text is None:
                 path.unlink(missing_ok=True)
             else:
-                replace_file(path, mask(text, secrets))
+                replace_file(path, mask(whole_characters(text), secrets))
                 written.append(path)
         replace_file(
             run_dir / REPORT, report_html(run_dir, result, spike, secrets)
@@ -99,7 +104,7 @@ def _write_notes(result: Result, spike: Spike, spike_folder: Path, entry: str, w
         if result.verdict in note.on:
             path = spike_folder / note.file
             try:
-                if add_entry(path, note, entry, result.run_id) and path not in changed:
+                if add_entry(path, note, whole_characters(entry), result.run_id) and path not in changed:
                     changed.append(path)
             except OSError as error:
                 seen = error.strerror or str(error)
@@ -119,7 +124,7 @@ def add_entry(path: Path, note: Note, entry: str, run_id: str) -> bool:
         raise OSError(f"{target} is no regular file")
     with _folder_lock(target.parent):
         for _ in range(_TRIES):
-            old = target.read_bytes() if target.exists() else b""
+            old = read_limited(target) if target.exists() else b""
             text = old.decode("utf-8", "surrogateescape")
             new = insert_entry(text, note.heading, entry, run_id)
             if new == text:
@@ -144,19 +149,26 @@ def _folder_lock(folder: Path) -> Iterator[None]:
 
 
 def replace_file(path: Path, text: str, *, unless_changed: bytes | None = None) -> bool:
-    """Replace a file as a whole: a reader sees the old bytes or the new ones, never a part. Keeps links, mode and, where that is
-    allowed, the owner. ``unless_changed``: what the file must still hold; False when it does not. Raises OSError."""
-    target = Path(os.path.realpath(path))
+    """Replace a file as a whole: a reader sees the old bytes or the new ones, never a part. Keeps the mode and, where that is
+    allowed, the owner. A link is not followed: it is replaced itself, and what it leads to stays as it is. Half characters (lone
+    surrogates) become replacement characters, except those that stand for a byte. ``unless_changed``: what the file must still
+    hold; False when it does not. Raises OSError, also when something is there that is neither a file nor a link."""
+    target = path.parent / path.name
+    there = _lstat(target)
+    linked = there is not None and stat.S_ISLNK(there.st_mode)
+    if there is not None and not linked and not stat.S_ISREG(there.st_mode):
+        raise NotRegular(f"{target} is no regular file")
     beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    data = text.encode("utf-8", "surrogateescape")
+    data = _HALF.sub("\ufffd", text).encode("utf-8", "surrogateescape")
     try:
-        with beside.open("wb") as file:
-            if target.exists():
-                _like(file.fileno(), target)
+        beside.unlink(missing_ok=True)
+        with beside.open("xb") as file:
+            if there is not None and not linked:
+                _like(file.fileno(), there)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        if unless_changed is not None and (target.read_bytes() if target.exists() else b"") != unless_changed:
+        if unless_changed is not None and (read_limited(target) if target.exists() else b"") != unless_changed:
             return False
         beside.replace(target)
     finally:
@@ -164,9 +176,15 @@ def replace_file(path: Path, text: str, *, unless_changed: bytes | None = None) 
     return True
 
 
-def _like(descriptor: int, target: Path) -> None:
+def _lstat(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except FileNotFoundError:
+        return None
+
+
+def _like(descriptor: int, seen: os.stat_result) -> None:
     """Give a new file the owner and the mode of the one that it replaces; only root may give files away."""
-    seen = target.stat()
     with suppress(PermissionError):
         os.fchown(descriptor, seen.st_uid, seen.st_gid)
     os.fchmod(descriptor, seen.st_mode & 0o7777)

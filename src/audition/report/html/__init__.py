@@ -4,6 +4,6 @@ What must not live here: figures of its own. Every figure comes from ``audition.
 drawing, and escaped.
 """
 
-from audition.report.html.page import bare_html, report_html
+from audition.report.html.page import bare_html, is_report, report_html
 
-__all__ = ["bare_html", "report_html"]
+__all__ = ["bare_html", "is_report", "report_html"]

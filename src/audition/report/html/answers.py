@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from audition.judge.load import Garbled, parse_json
 from audition.judge.records import ProbeRecord
 from audition.judge.result import LegResult, Result
 from audition.report.documents import Code, Paragraph, Table
@@ -55,8 +56,8 @@ def _evidence(probe: ProbeRecord) -> list[PageBlock]:
     if not probe.evidence:
         return [Paragraph("No answer was recorded.")]
     try:
-        entries = json.loads(probe.evidence)
-    except ValueError:
+        entries = parse_json(probe.evidence)
+    except Garbled:
         return [Code(_cut(probe.evidence), "answer")]
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         return [Code(_cut(probe.evidence), "answer")]

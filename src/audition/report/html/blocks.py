@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -128,8 +129,10 @@ class Ink:
 
 
 def _short(value: Any) -> Any:
-    """Six significant digits are more than any screen shows."""
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+    """Six significant digits are more than any screen shows. What is no finite number is drawn as absent."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value
 
 
 def render(blocks: Iterable[PageBlock], ink: Ink) -> str:

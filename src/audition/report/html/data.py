@@ -6,7 +6,6 @@ is drawn. Long files are thinned while reading: every n-th request is parsed, an
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 import pydantic_core
 
+from audition.judge.files import MOST_RECORD, MOST_REQUESTS, read_limited
 from audition.judge.load import Garbled, decode_workload, parse_json
 from audition.judge.records import RequestRecord, WorkloadRecord, request_from_dict
 from audition.judge.result import LegResult, Result
@@ -100,7 +100,7 @@ def _workload(place: Path, leg: LegResult, name: str) -> Drawn:
     file = place / (Path(record.requests_file).name or f"{name}.requests.jsonl")
     readings = _try(place / f"{name}.telemetry.jsonl", _readings)
     seen = [] if isinstance(readings, NoData) else readings
-    taken = _try_bytes(file, _requests)
+    taken = _try_bytes(file, _requests, MOST_REQUESTS)
     if isinstance(taken, NoData):
         return Drawn(record, dict.fromkeys(MEASURES, taken), readings=seen)
     requests, recorded = taken
@@ -156,7 +156,7 @@ def at_shares(values: Iterable[float]) -> list[float]:
 
 
 def _readings(text: str) -> list[Reading]:
-    rows = [row for line in text.splitlines() if isinstance(row := json.loads(line), dict) and "at" in row]
+    rows = [row for line in text.splitlines() if isinstance(row := parse_json(line), dict) and "at" in row]
     every = max(1, math.ceil((len(rows) - 1) / MAX_READINGS))
     kept = rows[::every] + (rows[-1:] if rows and (len(rows) - 1) % every else [])
     out: list[Reading] = []
@@ -187,12 +187,12 @@ def _try(path: Path, read: Callable[[str], T]) -> T | NoData:
     return _try_bytes(path, lambda data: read(data.decode("utf-8")))
 
 
-def _try_bytes(path: Path, read: Callable[[bytes], T]) -> T | NoData:
+def _try_bytes(path: Path, read: Callable[[bytes], T], most: int = MOST_RECORD) -> T | NoData:
     try:
-        return read(path.read_bytes())
+        return read(read_limited(path, most))
     except FileNotFoundError:
         return NoData(f"{path.name} is missing")
     except OSError as error:
-        return NoData(f"{path.name} cannot be read ({error.strerror})")
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return NoData(f"{path.name} cannot be read ({error.strerror or error})")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ArithmeticError) as error:
         return NoData(f"{path.name} cannot be read ({error})")

@@ -28,6 +28,7 @@ _HERE = Path(__file__).parent
 _LIBRARIES = ("vendor/d3.min.js", "vendor/plot.umd.min.js")
 _SCRIPTS = ("js/marks.js", "js/report.js")
 _KINDS = {"GO": "good", "NO-GO": "bad", "INCONCLUSIVE": "open"}
+_MARK = '<p class="eyebrow">audition, report of a run</p>'
 _SIGNS = {"good": "✓", "bad": "✕", "open": "?"}
 
 
@@ -39,13 +40,18 @@ def report_html(run_dir: Path, result: Result, spike: Spike, secrets: Sequence[s
     return _page(title, _header(result, ink), _why(result, ink), parts, ink, rehearsal=result.rehearsal)
 
 
+def is_report(data: bytes) -> bool:
+    """Whether these bytes are those of a report that ``report_html`` or ``bare_html`` made."""
+    return data.startswith(b"<!doctype html>") and _MARK.encode() in data
+
+
 def bare_html(record: RunRecord, why: str, secrets: Sequence[str] = ()) -> str:
     """The report of a run that was cut before its spike was on disk: there is nothing to judge by, and nothing was measured."""
     ink = Ink(secrets)
     text = ink.text
     mark = _rehearsal_banner(record.fault, ink) if record.rehearsal else ""
     header = (
-        f'{mark}<p class="eyebrow">audition, report of a run</p><h1><span class="spike">{text(record.spike)}</span> '
+        f'{mark}{_MARK}<h1><span class="spike">{text(record.spike)}</span> '
         f'<span class="verdict open"><span aria-hidden="true">?</span> NO VERDICT</span></h1><p class="lead">{text(why)}</p>'
     )
     lines = [
@@ -68,7 +74,7 @@ def _header(result: Result, ink: Ink) -> str:
              ("Production", result.production), ("Candidate", result.candidate)]  # fmt: skip
     items = "".join(f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in facts)
     return (
-        f'{mark}<p class="eyebrow">audition, report of a run</p>'
+        f"{mark}{_MARK}"
         f'<h1><span class="spike">{text(result.spike)}</span> <span class="verdict {kind}">'
         f'<span aria-hidden="true">{_SIGNS[kind]}</span> {text(result.verdict)}</span></h1>'
         f'<p class="lead">{text(outcome_sentence(result))} <span class="back {back}">{text(production_sentence(result))}</span></p>'
