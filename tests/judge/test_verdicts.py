@@ -168,6 +168,17 @@ def test_failed_requests_hide_no_figure_and_are_counted(tmp_path: Path) -> None:
     assert result.gates[2].outcome == "unknown"
 
 
+def test_a_group_that_does_not_hold_says_which_part_and_with_what_figure(tmp_path: Path) -> None:
+    fast = {"name": "fast", "metric": "output_tok_s", "workload": "users", "at_least": 100_000}
+    safe = {"name": "safe", "metric": "failure_share", "workload": "users", "at_most": 0}
+    result = judge(tmp_path, legs_of(FAST), [{"name": "go", "all": [{"name": "both", "all": [fast, safe]}, safe]}])
+    assert result.verdict == "NO-GO"
+    reason = next(text for text in result.reasons if text.startswith("go: "))
+    assert reason.startswith("go: failed (both: failed (fast: failed, ")
+    assert "tok/s" in reason
+    assert "safe" not in reason
+
+
 def test_one_pair_decides_only_when_the_spike_file_says_so(tmp_path: Path) -> None:
     legs = [LegPlan("v2g"), LegPlan("mtp", 150.0), LegPlan("v2g")]
     order = ["v2g", "mtp", "v2g"]

@@ -107,7 +107,15 @@ def decide(run: RunData, spike: Spike, gates: Sequence[GateResult]) -> Decision:
 
 
 def _sentence(gate: GateResult) -> str:
-    return f"{gate.name}: {gate.outcome}, {gate.why}."
+    return f"{_clause(gate)}."
+
+
+def _clause(gate: GateResult) -> str:
+    """A gate in words. Of a group that does not hold, the parts that keep it from holding say why: a count of them says nothing."""
+    parts = [part for part in gate.parts if not part.shadow and part.outcome == gate.outcome]
+    if gate.outcome == "passed" or not parts:
+        return f"{gate.name}: {gate.outcome}, {gate.why}"
+    return f"{gate.name}: {gate.outcome} ({'; '.join(_clause(part) for part in parts)})"
 
 
 def _how_it_ended(run: RunData) -> list[str]:
