@@ -23,7 +23,7 @@ from audition.units import NoData
 UNQUANTISED = "none"
 RULES_LIMIT = 100_000
 REGEX_LIMIT = 4_000  # regular expressions that are compiled; published configs have up to some hundred
-WILDCARDS_LIMIT = 3  # of one entry
+WILDCARDS_LIMIT = 16  # of one entry; fnmatch does not go back over a star once the next part is found
 NAME_LIMIT = 512  # characters of a module's name that is compared; published names have some 100
 WORK_LIMIT = 2_000_000  # microseconds of comparing rules with modules, roughly. Own choice
 RuleKind = Literal["contains", "exact", "regex", "wildcard"]
@@ -39,7 +39,7 @@ class Rule:
     def microseconds(self, length: int) -> int:
         """What one comparison with a name of that many characters takes at most, roughly."""
         if self.kind == "wildcard":
-            return Weight(min(3, self.text.count("*"))).microseconds(length)
+            return Weight(min(2, self.text.count("*"))).microseconds(length)
         found = weight(self.text) if self.kind == "regex" else None
         return 1 if found is None else found.microseconds(length)
 
