@@ -113,11 +113,12 @@ def test_pipes_and_huge_files_are_damage(run: Path, name: str) -> None:
     for make in (os.mkfifo, huge):
         place.unlink(missing_ok=True)
         make(place)
-        try:
+        if name in ("run.json", "spike.resolved.json"):
+            with pytest.raises(BadInput, match=name):
+                judge_folder(run)
+        else:
             spike, result = judge_folder(run)
             assert "</html>" in report_html(run, result, spike)
-        except BadInput as error:
-            assert name in f"{error.what} {error.seen}"
         if name in ("result.json", "spike.resolved.json", "run.json"):
             assert (history(run.parent, cache=False)[0].state == "damaged") is (name != "spike.resolved.json")
         if name in ("result.json", "spike.resolved.json"):
