@@ -29,7 +29,7 @@ def test_users_one_after_the_other_as_json_and_records_kept(tmp_path: Path) -> N
         words = (arm.endpoint.url, "--users", "1,3", "--requests", "6", "--max-tokens", "40", "--out", str(tmp_path / "kept"))
         refused = bench(*words)
         done = bench(*words, "--json", "--api-key-env", "BENCH_KEY", env={"BENCH_KEY": "sesame"})
-    assert refused.returncode == 1
+    assert refused.returncode == 5
     assert "--api-key-env" in refused.stderr
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -62,7 +62,7 @@ def test_nothing_but_failures_is_an_error_and_never_zeros(tmp_path: Path, fault:
     with simulated_arm(tmp_path, faults=[fault]) as arm:
         done = bench(arm.endpoint.url, "--users", "2", "--requests", "4")
         as_json = bench(arm.endpoint.url, "--users", "2", "--requests", "4", "--json")
-    assert done.returncode == as_json.returncode == 1
+    assert done.returncode == as_json.returncode == 5
     assert "not one request succeeded" in done.stdout
     assert " ms" not in done.stdout
     row = json.loads(as_json.stdout)["workloads"][0]
@@ -113,10 +113,10 @@ def test_bad_input_is_exit_code_2(words: tuple[str, ...], said: str) -> None:
 
 def test_no_server_is_an_error() -> None:
     done = bench("http://127.0.0.1:9", "--json")
-    assert done.returncode == 1
+    assert done.returncode == 5
     assert json.loads(done.stdout)["error"] == "nothing was measured"
     done = bench("http://127.0.0.1:9", "--model", "m", "--users", "1", "--requests", "1")
-    assert done.returncode == 1
+    assert done.returncode == 5
     assert "not one request succeeded" in done.stdout
 
 

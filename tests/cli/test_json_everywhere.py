@@ -31,8 +31,15 @@ CALLS: dict[str, list[tuple[tuple[str, ...], int]]] = {
     ],
     "run": [(("nowhere.yaml",), 2), (("broken.yaml",), 2), (("--quickly", "broken.yaml"), 2)],
     "judge": [(("run",), 4), (("nowhere",), 2), ((), 2)],
-    "bench": [((CLOSED, "--users", "1"), 1), ((CLOSED, "--users", "many"), 2), (("no-url",), 2), ((CLOSED, "--rate", "x"), 2)],
-    "diagnose": [(("boot.log",), 3), (("healthy.log",), 0), (("nowhere.log",), 2), ((), 2)],
+    "bench": [((CLOSED, "--users", "1"), 5), ((CLOSED, "--users", "many"), 2), (("no-url",), 2), ((CLOSED, "--rate", "x"), 2)],
+    "diagnose": [
+        (("boot.log",), 3),
+        (("healthy.log",), 0),
+        (("empty.log",), 4),
+        (("binary.log",), 2),
+        (("nowhere.log",), 2),
+        ((), 2),
+    ],
     "recover": [((), 0), (("--quickly",), 2)],
     "status": [((), 0), (("--quickly",), 2)],
     "setup": [((), 0), (("--quickly",), 2)],
@@ -54,6 +61,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "broken.yaml").write_text("audition: 1\nname: é\n")
     (made / "boot.log").write_text("ERROR torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
     (made / "healthy.log").write_text("INFO Application startup complete.\n")
+    (made / "empty.log").write_bytes(b"")
+    (made / "binary.log").write_bytes(bytes(range(256)) * 16)
     for path in RUN.rglob("*"):
         if path.is_file():
             target = made / "run" / path.relative_to(RUN)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from audition.faults.clean import clean_line
-from audition.faults.matcher import Diagnosis, diagnose, diagnose_blocks
+from audition.faults.matcher import Diagnosis, diagnose, diagnose_blocks, read_blocks
 from audition.faults.signature import PHASES, parse_signature, shipped_signatures
 from faults.corpus import EXPECTED, FAILED, HEALTHY, WRAPS, failed_lines, interleaved, long_healthy_log, mixed_corpus
 
@@ -202,6 +203,71 @@ def test_a_single_line_tells_the_cause(line: str, name: str) -> None:
     assert names(diagnose([line]))[0] == name
 
 
+BOOT = "INFO 12-01 04:11:54 [utils.py:233] non-default args: {'model': 'acme/Model'}"
+READY = "INFO:     Application startup complete."
+LAST_WORDS = {
+    "bash: vllm: command not found": "command-not-found",
+    "/entrypoint.sh: line 3: vllm: command not found": "command-not-found",
+    "zsh: command not found: vllm": "command-not-found",
+    "/bin/sh: 1: vllm: not found": "command-not-found",
+    "bash: line 1: /opt/env/bin/vllm: No such file or directory": "command-not-found",
+    "env: ‘vllm’: No such file or directory": "command-not-found",
+    "exec /opt/start: no such file or directory": "command-not-found",
+    "Killed": "killed",
+    '/entrypoint.sh: line 12:     7 Killed                  vllm serve "$@"': "killed",
+    "zsh: killed     vllm serve": "killed",
+    "Segmentation fault (core dumped)": "segmentation-fault",
+    "Terminated": "terminated",
+    "RuntimeError: simulated boot crash": "unknown",
+    "ERROR 12-01 04:11:54 [core.py:1] acme.FlangeError: loose": "unknown",
+}
+
+
+@pytest.mark.parametrize(("last", "name"), LAST_WORDS.items())
+def test_last_words_tell_of_a_failure(last: str, name: str) -> None:
+    assert names(diagnose([last])) == [name]
+    assert names(diagnose([BOOT, "INFO 12-01 04:11:55 [x.py:1] and on", last])) == [name]
+    assert names(diagnose([BOOT, READY, last])) == [name]
+
+
+@pytest.mark.parametrize("text", [t for t, name in LAST_WORDS.items() if name != "segmentation-fault"])
+def test_the_same_words_before_a_server_was_ready_or_has_shut_down_are_no_failure(text: str) -> None:
+    assert diagnose([text, BOOT, READY]) == []
+    assert diagnose([BOOT, READY, "INFO:     Application shutdown complete.", "INFO:     Finished server process [1]", text]) == []
+
+
+def test_an_exception_of_a_request_is_not_the_end_of_a_ready_server() -> None:
+    access = 'INFO:     127.0.0.1:56174 - "GET /metrics HTTP/1.1" 200 OK'
+    assert diagnose([BOOT, READY, "ValueError: one bad request", access]) == []
+    assert diagnose([BOOT, "WARNING 12-01 04:11:54 [x.py:1] ImportError: optional"]) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "ending"),
+    [
+        ([BOOT, READY], "ready"),
+        (['INFO:     10.0.0.9:60114 - "POST /v1/chat/completions HTTP/1.1" 200 OK'], "ready"),
+        ([BOOT], "unfinished"),
+        ([BOOT, READY, BOOT], "unfinished"),
+        ([BOOT, READY, BOOT, "INFO 12-01 [x.py:1] Engine 000: Avg generation throughput: 3.0 tokens/s, Running: 1 reqs"], "ready"),
+        (["INFO 12-01 04:11:55 [x.py:1] in the middle of something"], "unfinished"),
+        (["milk, eggs"], "nothing known"),
+        (["", "  "], "empty"),
+        ([], "empty"),
+    ],
+)
+def test_a_log_without_a_failure_says_whether_that_means_anything(lines: list[str], ending: str) -> None:
+    whole = "".join(f"{line}\n" for line in lines).encode()
+    for blocks in ([whole], [whole[i : i + 7] for i in range(0, len(whole), 7)]):
+        told = read_blocks(blocks)
+        assert (told.diagnoses, told.ending) == ([], ending)
+
+
+@pytest.mark.parametrize("path", HEALTHY[:3], ids=lambda p: p.stem)
+def test_a_healthy_log_ends_ready(path: Path) -> None:
+    assert read_blocks([path.read_bytes()]).ending == "ready"
+
+
 @pytest.mark.parametrize(
     ("last", "name"),
     [
@@ -277,3 +343,26 @@ def test_the_exit_code_of_the_command_tells_known_from_unknown(tmp_path: Path) -
     assert unknown.returncode == 4
     assert b"unknown: acme.FlangeError: the flange is loose" in unknown.stdout
     assert run_cli(str(tmp_path / "nowhere.log")).returncode == 2
+
+
+def test_a_log_that_tells_nothing_is_not_called_sound(tmp_path: Path) -> None:
+    empty = run_cli("-", stdin=b"")
+    assert (empty.returncode, empty.stdout.splitlines()[0]) == (4, b"Nothing is known: the log is empty.")
+    cut = run_cli("-", "--json", stdin=f"{BOOT}\n".encode())
+    assert cut.returncode == 4
+    assert json.loads(cut.stdout) == [{"log": "-", "ending": "unfinished", "diagnoses": []}]
+    both = run_cli("-", str(FAILED / "oom_kv_alloc.log"), stdin=b"")
+    assert both.returncode == 3
+
+
+def test_what_is_no_text_is_named_and_a_truncated_log_is_read(tmp_path: Path) -> None:
+    whole = HEALTHY[1].read_bytes()
+    for number, data in enumerate(
+        (gzip.compress(whole), whole.decode().encode("utf-16"), sys.executable.encode() + bytes(range(256)) * 9)
+    ):
+        path = tmp_path / f"{number}.log"
+        path.write_bytes(data)
+        done = run_cli(str(path))
+        assert (done.returncode, done.stdout) == (2, b""), number
+        assert b"is no text" in done.stderr
+    assert run_cli("-", stdin=bytes(5000) + whole).returncode == 0

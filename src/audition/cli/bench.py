@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import click
 from pydantic import ValidationError
 
-from audition.errors import EXIT_INTERNAL, AuditionError, BadInput
+from audition.errors import EXIT_INCONCLUSIVE, EXIT_REFUSED, AuditionError, BadInput
 from audition.judge.load import LegData, RunData, WorkloadData
 from audition.judge.metrics import Measure, Value, acceptance_per_position, measure_run
 from audition.judge.records import BootRecord, LegRecord, RequestRecord, RunRecord, WorkloadRecord
@@ -50,7 +50,7 @@ _MODELS_LIMIT_S = 10.0
 class NothingMeasured(AuditionError):
     """There is no figure to show: no server, or not one request succeeded."""
 
-    exit_code = EXIT_INTERNAL
+    exit_code = EXIT_REFUSED
     kind = "nothing was measured"
 
 
@@ -315,8 +315,10 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0, or 1 when a workload has not one successful request."""
-        return EXIT_INTERNAL if not self.rows or any(row.all_failed for row in self.rows) else 0
+        """0; 4 when a workload has not one successful request; 5 when none has, so that nothing was measured."""
+        if all(row.all_failed for row in self.rows):
+            return EXIT_REFUSED
+        return EXIT_INCONCLUSIVE if any(row.all_failed for row in self.rows) else 0
 
     def as_json(self) -> str:
         """The report as indented JSON with a newline."""

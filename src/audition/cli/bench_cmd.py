@@ -6,8 +6,16 @@ from pathlib import Path
 
 import click
 
+EPILOG = """\b
+Exit codes:
+  0 every workload was measured
+  2 bad input; nothing was sent
+  4 a workload has not one successful request; the others were measured
+  5 nothing was measured: no server, no model, or not one successful request
+"""
 
-@click.command("bench")
+
+@click.command("bench", epilog=EPILOG)
 @click.argument("url", metavar="URL")
 @click.option("--users", metavar="N,N,...", help="Closed loops with so many users, one after the other. [default: 1,5,16]")
 @click.option("--workload", "names", multiple=True, metavar="NAME", help="A ready workload, or `reference`; may be repeated.")

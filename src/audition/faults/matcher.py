@@ -7,12 +7,12 @@ log costs about ten searches a block and nothing more. What a found line means i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from audition.faults.clean import Line, clean_line, strip_colours_bytes
+from audition.faults.matcher_ending import BOOT, EXCEPTION, SERVED, Ending, ended_cleanly, ending_of, last_words, names_failure
 from audition.faults.signature import Kind, Origin, Signature, shipped_signatures
 from audition.faults.states import MAX_TEXT, SignatureState, State
 
@@ -29,11 +29,6 @@ _ERRORS = (b"rror", b"ERROR")
 _TRACEBACK = "Traceback (most recent call last)"
 _READY = "Application startup complete"
 _ENGINE_PROCESSES = ("Worker", "EngineCore", "VllmWorker")
-_EXCEPTION = re.compile(
-    r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Failure|Timeout|Abort|Fault)|(?:[a-z_]\w*\.)+[A-Z]\w*(?=: ))"
-    r"(?:: (?P<message>.*))?$"
-)
-_NO_FAILURES = ("SystemExit", "KeyboardInterrupt")
 _ORDER: dict[Kind, int] = {"cause": 0, "symptom": 1, "wrapper": 2}
 
 
@@ -58,6 +53,14 @@ class Diagnosis:
     excerpt: str
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What a log tells. ``diagnoses``: root cause first; ``ending``: whether their absence means that all is well."""
+
+    diagnoses: list[Diagnosis]
+    ending: Ending
+
+
 def diagnose(lines: Iterable[str], signatures: Sequence[Signature] | None = None) -> list[Diagnosis]:
     """What went wrong according to a log, root cause first; an empty list when nothing did. ``lines`` may be endless in size."""
 
@@ -72,6 +75,11 @@ def diagnose(lines: Iterable[str], signatures: Sequence[Signature] | None = None
 
 def diagnose_blocks(blocks: Iterable[bytes], signatures: Sequence[Signature] | None = None) -> list[Diagnosis]:
     """The same for the bytes of a log, in pieces of any size as they are read; about a mebibyte each is fastest."""
+    return read_blocks(blocks, signatures).diagnoses
+
+
+def read_blocks(blocks: Iterable[bytes], signatures: Sequence[Signature] | None = None) -> Reading:
+    """The same, with how the log ends."""
     scan = _Scan(shipped_signatures() if signatures is None else tuple(signatures))
     rest = b""
     for piece in blocks:
@@ -109,7 +117,8 @@ class _Scan:
         self._exceptions: list[tuple[int, Line]] = []
         self._in_traceback: dict[str, tuple[str, int]] = {}  # process -> level, line at which it counts as over
         self._glow = 0
-        self._ready_at = 0
+        self._ready_at = self._boot_at = self._served_at = 0
+        self._text = False
 
     # -- one block of whole lines -------------------------------------------------------------------------------------------------
 
@@ -133,12 +142,16 @@ class _Scan:
             number += block.count(b"\n", at, start) + 1
             self._see(number, clean_line(block[start : min(end, start + _MAX_LINE)].decode("utf-8", "replace")), block, start)
             at = end + 1
+        self._text = self._text or not block.isspace()
+        if max(self._served_at, self._ready_at) <= self._boot_at:
+            served = max(block.rfind(word) for word in SERVED)
+            self._served_at = self._counted + block.count(b"\n", 0, served) + 1 if served >= 0 else self._served_at
         self._counted += block.count(b"\n")
         self._tail = (self._tail + block[-_TAIL_BYTES:])[-_TAIL_BYTES:]
 
     def _lines_to_see(self, block: bytes) -> list[int]:
         """Where the lines begin that may matter, in order."""
-        words = [*_ERRORS, _TRACEBACK.encode(), _READY.encode()]
+        words = [*_ERRORS, _TRACEBACK.encode(), _READY.encode(), BOOT.encode()]
         quiet = {s.pattern.anchor for s in self._drops if s.passes(block)}
         for anchor, states in self._by_anchor.items():
             if anchor not in quiet and any(s.pattern.line == "any" and not s.done for s in states):
@@ -188,24 +201,28 @@ class _Scan:
         """Follow tracebacks, each process by itself, to the line that names the exception."""
         if _READY in line.text:
             self._ready_at = number
+        elif BOOT in line.text:
+            self._boot_at = number
         if _TRACEBACK in line.text:
             self._in_traceback[line.process] = line.level, number + _MAX_TRACEBACK
-        elif line.process in self._in_traceback and (match := _EXCEPTION.match(line.text)):
+        elif line.process in self._in_traceback and EXCEPTION.match(line.text):
             level, _ = self._in_traceback.pop(line.process)
-            kind = match["type"].rpartition(".")[2]
-            if level not in ("WARNING", "INFO", "DEBUG") and kind not in _NO_FAILURES and len(self._exceptions) < _MAX_EXCEPTIONS:
+            if names_failure(Line(line.process, level, line.text)) and len(self._exceptions) < _MAX_EXCEPTIONS:
                 self._exceptions.append((number, line))
         if self._in_traceback:
             self._in_traceback = {p: (level, until) for p, (level, until) in self._in_traceback.items() if until > number}
 
     # -- the end ------------------------------------------------------------------------------------------------------------------
 
-    def result(self) -> list[Diagnosis]:
+    def result(self) -> Reading:
         tail = self._last_lines()
-        self._hear_silence(tail)
+        if not ended_cleanly(tail):
+            self._hear_silence(tail)
         found = [_diagnosis(one.signature, state) for one in self._signatures if (state := one.held()) is not None]
         found.sort(key=lambda d: (_ORDER[d.kind], d.line_number))
-        return [*self._unknown(found, tail), *found]
+        up_at = max(self._ready_at, self._served_at)
+        ending = ending_of(tail, text=self._text, boot_at=self._boot_at, up_at=up_at)
+        return Reading([*self._unknown(found, tail), *found], ending)
 
     def _last_lines(self) -> list[tuple[int, Line]]:
         """The last lines with text, numbered. Lines that begin with ``#`` are a person's remarks."""
@@ -236,6 +253,9 @@ class _Scan:
         open_ones = [(n, line) for n, line in self._exceptions if n not in told and n > self._ready_at]
         if not open_ones and self._exceptions and any(d.kind == "wrapper" for d in found):
             open_ones = [(n, line) for n, line in self._exceptions if n not in told]
+        if not open_ones and not ended_cleanly(tail):
+            ready = self._ready_at > self._boot_at
+            open_ones = [(n, line) for n, line in last_words(tail, ready=ready) if n not in told and n > self._ready_at]
         wrapped = any(d.kind == "wrapper" for d in found)
         if not open_ones and (not wrapped or any(d.kind == "symptom" for d in found)):
             return []
