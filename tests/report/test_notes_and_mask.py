@@ -227,3 +227,15 @@ def longest_common(one: str, other: str) -> int:
 @pytest.mark.parametrize("text", ["a4f3 is a word, base64 of cGxh too", "sha256:" + "0f" * 32, "Qwen3.6-35B-A3B-AWQ-4bit"])
 def test_short_secrets_do_not_blot_out_ordinary_words(text: str) -> None:
     assert mask(text, ["pla", "abc", "q"]) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the variable VLLM_API_KEY is set nowhere; compose leaves it empty",
+        "`--api-key` wants a value, and the next word is an option",
+        "vllm serve m --api-key --port 8000",
+    ],
+)
+def test_a_sentence_about_a_key_keeps_its_words(text: str) -> None:
+    assert mask(text) == text

@@ -187,7 +187,7 @@ def _take(reading: _Reading, word: Word, flag: Flag) -> None:
             _note(reading, Setting(flag, True, (), word.option))
             return
         more = reading.at < len(reading.words)
-        said = f"{flag.name} wants a value, and {'the next word is an option' if more else 'nothing follows'}"
+        said = f"`{flag.name}` wants a value, and {'the next word is an option' if more else 'nothing follows'}"
         reading.say("blocking", "missing-value", said, f"write {flag.name}=VALUE; with = a value may begin with a dash")
         return
     _note(reading, Setting(flag, _converted(reading, flag, texts), tuple(texts), word.option))

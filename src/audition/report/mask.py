@@ -38,7 +38,7 @@ _TOKEN_HEAD = re.compile(r"\beyJ(?=[\w-]{8})")
 _TOKEN_PART = 8
 _NAMED_VALUE = re.compile(
     r"(?P<name>api[_-]?key|secret|passwd|password|access[_-]?key|(?:auth|hf|hub)[_-]?token|_token)"
-    r"(?P<sep>\\?[\"']?\s*(?:[:=]|(?<=key)\s)\s*\\?[\"']?)(?P<value>[^\s\"'\\,;&}\])\[{]++)",
+    r"(?P<sep>\\?[\"']?\s*[:=]\s*\\?[\"']?)(?P<value>[^\s\"'\\,;&}\])\[{]++)",
     re.IGNORECASE,
 )
 _QUOTED_VALUE = re.compile(
@@ -49,6 +49,10 @@ _QUOTED_VALUE = re.compile(
     re.IGNORECASE,
 )
 """A value in quotes, up to the closing one: it may hold blanks."""
+_KEY_WORD = re.compile(
+    r"(?P<name>(?:api|access)[_-]?key)(?P<sep>\s{1,80})(?P<value>[^\s\"'\\,;&}\])\[{-][^\s\"'\\,;&}\])\[{]*+)", re.IGNORECASE
+)
+"""An option and its value on a command line: ``--api-key VALUE``. In a sentence, what follows the name of a variable is a word."""
 _OPTION_VALUE = re.compile(
     r"(?P<name>[-_](?:key|token|secret|password|passwd))(?P<sep>\\?[\"']?[ \t]*+(?:,|\n[ \t]*+-)\s{0,80}\\?[\"']?)"
     r"(?P<value>[^\s\"'\\,;&}\])\[{-][^\s\"'\\,;&}\])\[{]*+)",
@@ -80,7 +84,9 @@ def _once(text: str, forms: list[str]) -> str:
     if "eyJ" in text:
         text = _DOTTED.sub(_mask_tokens, text)
     text = _QUOTED_VALUE.sub(_mask_named, text)
-    return _NAMED_VALUE.sub(_mask_named, _OPTION_VALUE.sub(_mask_option, text))
+    for pattern in (_OPTION_VALUE, _KEY_WORD):
+        text = pattern.sub(_mask_option, text)
+    return _NAMED_VALUE.sub(_mask_named, text)
 
 
 def _mask_tokens(match: re.Match[str]) -> str:
