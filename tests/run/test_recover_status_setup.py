@@ -210,6 +210,32 @@ def test_units_are_shown_and_complete(monkeypatch: pytest.MonkeyPatch, tmp_path:
         assert "Invalid" not in checked.stderr, checked.stderr
 
 
+def test_what_may_be_gone_at_boot_is_warned_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    stays = "/var/lib/audition"
+    monkeypatch.setenv("AUDITION_STATE", stays)
+    sound = plan_setup(environ={}, python="/opt/audition/bin/python", package=Path("/opt/audition/lib/audition"))
+    assert sound.warnings == ()
+    gone = plan_setup(environ={}, python="/tmp/env/bin/python", package=Path("/opt/audition/lib/audition"))
+    assert [w.startswith("the interpreter /tmp/env/bin/python lies in a temporary folder") for w in gone.warnings] == [True]
+    home = plan_setup(environ={}, python="/opt/audition/bin/python", package=Path("/home/ada/audition"))
+    assert [w.startswith("the package /home/ada/audition lies in a home folder") for w in home.warnings] == [True] * (not home.user)
+    monkeypatch.setenv("AUDITION_STATE", str(tmp_path / "state"))
+    assert any("the state" in w and "AUDITION_STATE" in w for w in plan_setup(environ={}, python="/opt/p").warnings)
+    monkeypatch.setenv("AUDITION_STATE", stays)
+    tree = tmp_path / "tree"
+    (tree / ".git").mkdir(parents=True)
+    told = plan_setup(environ={}, python="/opt/p", package=tree / "src" / "audition").warnings
+    assert f"lies in the working tree {tree.resolve()}" in told[-1]
+    said: list[str] = []
+    setup(say=said.append, confirm=lambda text: False)
+    assert all(f"warning: {text}" in said[0] for text in plan_setup().warnings)
+
+
+def test_the_search_path_holds_every_absolute_folder_once() -> None:
+    unit = plan_setup(environ={"PATH": "/a:/b::/a:bin:/c:/b"}).units[SERVICE]
+    assert 'Environment="PATH=/a:/b:/c"\n' in unit
+
+
 def test_setup_asks_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AUDITION_STATE", str(tmp_path))
     said: list[str] = []

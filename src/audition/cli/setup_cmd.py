@@ -20,13 +20,19 @@ Exit codes:
 def command(yes: bool, as_json: bool) -> int:
     """Show the systemd units that run `audition recover` at boot and at the deadline; install them only on yes.
 
-    Run it once, outside any window. Without systemd it says so, and what is lost.
+    Run it once, outside any window, from an installation that stays: it warns when the interpreter, the package or the state lies
+    in a temporary folder, a home folder or a working tree. PATH is taken over with every folder once.
+
+    Without systemd it says so, and what is lost.
     """
     from audition.run.setup import plan_setup, setup, systemd_runs  # noqa: PLC0415 - lazily: only when the verb runs
 
     if as_json:
         planned = plan_setup()
-        body = {"systemd": systemd_runs(), "folder": str(planned.folder), "units": planned.units, "command": planned.command}
+        body = {
+            "systemd": systemd_runs(), "folder": str(planned.folder), "units": planned.units, "command": planned.command,
+            "warnings": planned.warnings,
+        }  # fmt: skip
         click.echo(json.dumps(body, indent=1))
         return 0
     return setup(say=click.echo, confirm=lambda text: yes or click.confirm(text, default=False))

@@ -11,10 +11,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import audition
 from audition.errors import Refused
 from audition.run.status import status
 from audition.wayback.lock import state_root
@@ -31,12 +33,14 @@ WITHOUT = (
 
 @dataclass(frozen=True)
 class Setup:
-    """What would be installed. ``folder``: where; ``units``: text by file name; ``user``: units of the user, not of the system."""
+    """What would be installed. ``folder``: where; ``units``: text by file name; ``user``: units of the user, not of the system;
+    ``warnings``: what the units point to and may be gone at boot."""
 
     folder: Path
     units: dict[str, str]
     user: bool
     command: str
+    warnings: tuple[str, ...] = ()
 
 
 def systemd_runs() -> bool:
@@ -44,15 +48,15 @@ def systemd_runs() -> bool:
     return os.path.isdir("/run/systemd/system") and shutil.which("systemctl") is not None
 
 
-def plan_setup(*, environ: Mapping[str, str] | None = None, python: str = sys.executable) -> Setup:
-    """The units for this user, interpreter and state root."""
+def plan_setup(*, environ: Mapping[str, str] | None = None, python: str = sys.executable, package: Path | None = None) -> Setup:
+    """The units for this user, interpreter and state root. ``package``: the folder of the package that the interpreter runs."""
     environ = os.environ if environ is None else environ
     user = os.geteuid() != 0
     folder = Path.home() / ".config/systemd/user" if user else Path("/etc/systemd/system")
     command = f"{_quoted(python)} -m audition recover"
     lines = [f'Environment="AUDITION_STATE={_escaped(str(state_root()))}"']
     lines += [
-        f'Environment="{name}={_escaped(environ[name])}"'
+        f'Environment="{name}={_escaped(_search_path(environ[name]) if name == "PATH" else environ[name])}"'
         for name in ("DOCKER_HOST", "DOCKER_CONTEXT", "HOME", "PATH")
         if name in environ
     ]
@@ -71,7 +75,34 @@ def plan_setup(*, environ: Mapping[str, str] | None = None, python: str = sys.ex
             f"[Timer]\nOnBootSec=2min\nOnUnitInactiveSec=1min\nAccuracySec=5s\nUnit={DEADLINE}\n\n[Install]\nWantedBy=timers.target\n"
         ),
     }
-    return Setup(folder, units, user, command)
+    package = Path(audition.__file__).parent if package is None else package
+    return Setup(folder, units, user, command, tuple(_doubts(Path(python), package, state_root(), user=user)))
+
+
+def _search_path(text: str) -> str:
+    """PATH with every absolute folder once, in order. Relative ones would mean other folders at boot."""
+    return os.pathsep.join(dict.fromkeys(part for part in text.split(os.pathsep) if os.path.isabs(part)))
+
+
+def _doubts(python: Path, package: Path, root: Path, *, user: bool) -> Iterator[str]:
+    """What may be gone when the units run: a temporary folder, for units of the system a home folder, a working tree.
+
+    A unit of a user lies in the home folder itself, so that a home folder is no doubt of its own there; /root is on the system's disk.
+    """
+    temporary = {Path(name) for name in ("/tmp", "/var/tmp", "/dev/shm", "/run", tempfile.gettempdir())}
+    homes = set() if user else {Path("/home"), Path.home()} - {Path("/"), Path("/root")}
+    advice = "install audition where it stays, e.g. in a virtual environment under /opt, and run `audition setup` from there"
+    for what, path in (("interpreter", python), ("package", package), ("state", root)):
+        places = (path.absolute(), path.resolve())
+        shown = str(path) if path.absolute() == path.resolve() else f"{path} ({path.resolve()})"
+        keep = "set AUDITION_STATE to a folder that stays" if what == "state" else advice
+        if any(place.is_relative_to(folder) for place in places for folder in temporary):
+            yield f"the {what} {shown} lies in a temporary folder, which may be empty after a reboot: {keep}"
+        elif any(place.is_relative_to(folder) for place in places for folder in homes):
+            yield f"the {what} {shown} lies in a home folder, which may not be mounted yet at boot: {keep}"
+    tree = next((folder for folder in package.resolve().parents if (folder / ".git").exists()), None)
+    if tree is not None:
+        yield f"the package {package} lies in the working tree {tree}: the units would run what is checked out at boot; {advice}"
 
 
 def _escaped(text: str) -> str:
@@ -127,10 +158,11 @@ def install(setup: Setup, *, root: Path | None = None) -> list[str]:
 def setup(*, say: Callable[[str], None], confirm: Callable[[str], bool], root: Path | None = None) -> int:
     """Show the units, ask, install. Returns the exit code: 0, also without systemd and on no. Raises Refused."""
     planned = plan_setup()
+    warnings = [f"warning: {text}" for text in planned.warnings]
     if not systemd_runs():
-        say(WITHOUT.format(root=shlex.quote(str(state_root())), command=planned.command))
+        say("\n".join([WITHOUT.format(root=shlex.quote(str(state_root())), command=planned.command), *warnings]))
         return 0
-    say(setup_text(planned))
+    say("\n".join([setup_text(planned), *warnings]))
     if not confirm("Install these units?"):
         say("Nothing was installed.")
         return 0
