@@ -21,7 +21,7 @@ rehearse: $(RUNTIME) ## Set up and rehearse the reference spike (no GPU, no dock
 # Real vLLM takes all cores that it gets, so its tests come last and alone; all others run in two processes.
 test: dev live-env docker-env ## Set up and run all tests, real vLLM and Docker included where the machine allows it (half an hour)
 ifeq ($(strip $(ARGS)),)
-	@$(BIN)/python -m pytest -m "not live" -n 2 --dist loadgroup --durations=25
+	@$(BIN)/python -m pytest -m "not live" -n 2 --durations=25
 	@$(BIN)/python -m pytest -m live --durations=10
 else
 	@$(BIN)/python -m pytest $(ARGS)

@@ -16,8 +16,7 @@ LIVE_TIMEOUT_S = 1200  # a boot of real vLLM takes 50 to 90 s, and one test may 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what this machine cannot run, with the reason, give real servers time, and keep together what shares a costly fixture
-    where tests are spread over processes (``--dist loadgroup``): all that needs Docker, and else each file."""
+    """Skip what this machine cannot run, with the reason, and give real servers time."""
     no_vllm, no_docker = live_environment.why_not(), docker_environment.why_not()
     for item in items:
         if item.get_closest_marker("live"):
@@ -27,7 +26,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(LIVE_TIMEOUT_S))
         if item.get_closest_marker("docker") and no_docker:
             item.add_marker(pytest.mark.skip(reason=no_docker))
-        item.add_marker(pytest.mark.xdist_group("docker" if item.get_closest_marker("docker") else item.path.stem))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from audition.check.machine import DISK_BLOCKING_MIB
 from audition.wayback import state
 from crash.variants import run_record, state_folder
 from crash.world import World, process_lines
@@ -38,11 +39,12 @@ class Remembering(World):
 def disk_full(here: World) -> None:
     """The state root is a small disk of its own (see the fixture): fill it."""
     with (here.folder / "state" / "filler").open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(b"x" * 4096)
-        except OSError as error:
-            assert error.errno == errno.ENOSPC  # noqa: PT017
+        for size in (2**20, 4096):  # quickly, then to the last page
+            try:
+                while file.write(b"x" * size) == size:
+                    pass
+            except OSError as error:
+                assert error.errno == errno.ENOSPC  # noqa: PT017
 
 
 def no_file_grows(_: World) -> None:
@@ -82,7 +84,7 @@ DAMAGES: list[Damage] = [disk_full, no_file_grows, read_only, journal_corrupt, j
 
 @pytest.fixture
 def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
-    """A world; for faults of the disk its state root is a small disk of its own."""
+    """A world; for faults of the disk its state root is a small disk of its own, just large enough for the checks beforehand."""
     damage: Damage = request.node.callspec.params["damage"]
     needs_disk = damage in (disk_full, read_only)
     made = Remembering(tmp_path / "world")
@@ -90,7 +92,10 @@ def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     if needs_disk:
         root.mkdir()
         done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(root)], capture_output=True, text=True, check=False
+            ["mount", "-t", "tmpfs", "-o", f"size={DISK_BLOCKING_MIB + 64}m", "tmpfs", str(root)],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode != 0:
             pytest.skip(f"a small disk cannot be mounted here (needs root): {done.stderr.strip()}")
