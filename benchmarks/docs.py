@@ -47,7 +47,9 @@ fails: then it has `error`, `what`, `exit_code`, `production` (what runs now), `
 `seen`. Progress and warnings go to standard error.""".splitlines()
 _TROUBLE = """\
 `audition diagnose LOG` finds these in a log of vLLM, docker or the journal, root cause first, and needs nothing else. A run does it
-by itself with every log of an arm. A failure that no signature knows is shown as `unknown` with its excerpt.""".splitlines()
+by itself with every log of an arm. A failure that no signature knows is shown as `unknown` with its excerpt.
+`Nothing wrong was found` is said only of a server that was ready or answered requests. Of a log that is empty, ends in a boot or
+has no line of a server it says that nothing is known (exit code 4).""".splitlines()
 _ORIGINS = {
     "candidate": "the arm itself",
     "environment": "what surrounds it; the candidate is not blamed",

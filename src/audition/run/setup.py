@@ -87,7 +87,7 @@ def _search_path(text: str) -> str:
 def _doubts(python: Path, package: Path, root: Path, *, user: bool) -> Iterator[str]:
     """What may be gone when the units run: a temporary folder, for units of the system a home folder, a working tree.
 
-    A unit of a user lies in the home folder itself, so a home folder is no doubt there; /root is on the system's disk.
+    A unit of a user lies in the home folder itself, so that a home folder is no doubt of its own there. /root is taken as mounted.
     """
     temporary = {Path(name) for name in ("/tmp", "/var/tmp", "/dev/shm", "/run", tempfile.gettempdir())}
     homes = set() if user else {Path("/home"), Path.home()} - {Path("/"), Path("/root")}
