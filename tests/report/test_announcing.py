@@ -57,7 +57,7 @@ def test_what_is_not_agreed_is_said_and_not_made_up() -> None:
 @pytest.mark.parametrize(
     ("made", "title", "said", "bad"),
     [
-        (lambda s: all_clear(s, END), "All clear: base", "runs as before since 2026-12-06 04:00 +0100", False),
+        (lambda s: all_clear(s, END), "All clear: base", "runs as before, verified at 2026-12-06 04:00 +0100", False),
         (
             lambda s: begun(s, Times(START, END)),
             "Begins: base, 2026-12-05 22:00 +0100 to 2026-12-06 04:00 +0100",

@@ -16,13 +16,15 @@ from typing import Any
 
 import pytest
 
-from audition.errors import BadInput
+from audition.errors import BadInput, Refused
+from audition.judge.records import RunRecord, to_json
 from audition.report.announcing import Announcement
 from audition.run.announcing import Announcer, require_addresses, send
+from audition.run.clearing import cleared_at
 from audition.run.events import EndedEarly, GuardArmed, RestoreEnded, Said, VerdictReached
 from audition.run.reporter import Reporter
 from audition.spike.model import Spike
-from audition.spike.parse import parse_spike
+from audition.spike.parse import load_spike, parse_spike
 from audition.units import NoData
 from crash.world import World
 from spike.spike_texts import BASE
@@ -183,6 +185,11 @@ def test_the_command_prints_and_sends(room: Room, tmp_path: Path) -> None:
     assert "Whom to call: Alex" in done.stdout
     assert room.got == [], "nothing is sent unless it is asked for"
     done = audition(tmp_path, {"ROOM": room.address}, "announce", "spike.yaml", "--all-clear", "--send")
+    assert (done.returncode, done.stdout, room.got) == (5, "", []), "no run is on record"
+    assert "no all-clear: no run of this spike is on record" in done.stderr
+    assert "audition recover" in done.stderr
+    run = run_folder(tmp_path, "base_2026-12-05", started=1000.0, verified=True)
+    done = audition(tmp_path, {"ROOM": room.address}, "announce", "spike.yaml", "--all-clear", "--send")
     assert (done.returncode, done.stderr) == (0, "sent to 1 of 1\n")
     assert room.titles() == ["All clear: base"]
     room.status = 500
@@ -192,6 +199,64 @@ def test_the_command_prints_and_sends(room: Room, tmp_path: Path) -> None:
     assert TOKEN not in done.stdout + done.stderr
     done = audition(tmp_path, {}, "announce", "spike.yaml", "--send")
     assert (done.returncode, done.stdout) == (2, "")
+    done = audition(tmp_path, {}, "announce", "spike.yaml", "--all-clear", "--result", str(run))
+    assert (done.returncode, "verified at 2001-09-09" in done.stdout) == (0, True)
+
+
+def run_folder(
+    folder: Path, name: str, *, started: float, verified: bool | None, rehearsal: bool = False, spike: str = "base"
+) -> Path:
+    """Records of a run as far as an all-clear asks for them. ``verified`` None: no restore.json."""
+    made = folder / "_iteration_log" / name
+    made.mkdir(parents=True)
+    (made / "run.json").write_text(to_json(RunRecord("id", spike, "?", rehearsal, None, "0", started, ["old", "new", "old"])))
+    if verified is not None:
+        (made / "restore.json").write_text(json.dumps({"verified": verified, "ended": 1_000_000_000.0 + started}))
+    return made
+
+
+def test_an_all_clear_rests_on_the_newest_real_run(tmp_path: Path) -> None:
+    (tmp_path / "spike.yaml").write_text(BASE)
+    loaded = load_spike(tmp_path / "spike.yaml")
+
+    def refused(said: str, run: Path | None = None) -> None:
+        with pytest.raises(Refused, match=said) as caught:
+            cleared_at(loaded, run)
+        assert "audition recover" in caught.value.next_step
+
+    refused("no run of this spike is on record")
+    rehearsed = run_folder(tmp_path, "base_rehearsal_2026-12-05", started=9000.0, verified=True, rehearsal=True)
+    refused("no run of this spike is on record")
+    refused("is a rehearsal", rehearsed)
+    good = run_folder(tmp_path, "base_2026-12-05", started=1000.0, verified=True)
+    run_folder(tmp_path, "base_other_2026-12-06", started=8000.0, verified=False, spike="base_other")
+    assert cleared_at(loaded).timestamp() == 1_000_001_000.0
+    cut = run_folder(tmp_path, "base_2026-12-06", started=2000.0, verified=None)
+    refused("base_2026-12-06 does not say that production is back")
+    assert cleared_at(loaded, good).timestamp() == 1_000_001_000.0
+    (cut / "restore.json").write_text('{"verified": false, "ended": 5}')
+    refused("does not say that production is back")
+    (cut / "restored-by-recover.json").write_text('{"verified": true, "ended": 1000003000}')
+    assert cleared_at(loaded).timestamp() == 1_000_003_000.0
+    (tmp_path / "_iteration_log" / "base_2026-12-07").mkdir()
+    refused("the record of .*base_2026-12-07 cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("window", "words", "said"),
+    [
+        ('{closes: "2026-01-01T00:00:00Z"}', (), "the window closed at 2026-01-01"),
+        ("{calendars: [{name: c, file: none.ics, rule: never during}]}", (), "calendar c is not known"),
+        ('{closes: "2100-01-01T00:00:00Z"}', ("--at", "2100-01-02T00:00:00Z"), "the window closed at 2100-01-01"),
+    ],
+)
+def test_a_request_without_a_slot_is_refused_and_not_sent(
+    room: Room, tmp_path: Path, window: str, words: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "spike.yaml").write_text(f"{BASE}\nagreement: {{announce_env: [ROOM]}}\nwindow: {window}\n")
+    done = audition(tmp_path, {"ROOM": room.address}, "announce", "spike.yaml", "--send", *words)
+    assert (done.returncode, done.stdout, room.got) == (5, "", []), done.stderr
+    assert said in done.stderr
 
 
 def test_a_real_run_is_announced_and_its_records_do_not_hold_the_address(room: Room, tmp_path: Path) -> None:

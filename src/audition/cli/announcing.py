@@ -15,12 +15,13 @@ from audition.judge.folder import judge_folder
 from audition.report.announcing import Announcement, Times, all_clear, request, result
 from audition.report.mask import mask
 from audition.run.announcing import require_addresses, send
-from audition.run.slot import find_slot, parse_at
+from audition.run.clearing import cleared_at
+from audition.run.slot import find_slot, parse_at, refused_slot
 from audition.spike.examples import find_spike
 from audition.spike.parse import LoadedSpike, load_spike
 from audition.spike.window import secret_names
 from audition.units import NoData
-from audition.windows.slots import NoSlot, Slot
+from audition.windows.slots import NoSlot, Slot, show_instant
 
 
 def announce(path: Path, *, all_clear: bool, run: Path | None, at: str | None, sending: bool, as_json: bool) -> int:
@@ -45,15 +46,16 @@ def announce(path: Path, *, all_clear: bool, run: Path | None, at: str | None, s
 
 
 def _made(loaded: LoadedSpike, *, cleared: bool, run: Path | None, at: str | None) -> Announcement:
+    if cleared:
+        return all_clear(loaded.spike, cleared_at(loaded, run))
     if run is not None:
         return result(loaded.spike, judge_folder(run)[1])
-    if cleared:
-        return all_clear(loaded.spike, datetime.now(UTC))
     return request(loaded.spike, _times(loaded, at))
 
 
 def _times(loaded: LoadedSpike, at: str | None) -> Times:
-    """The times of the request: the slot at ``--at``, else the one that is free now, else the next one. Raises BadInput."""
+    """The times of the request: the slot at ``--at``, else the one that is free now, else the next one. Raises BadInput,
+    and Refused when that slot is not free."""
     window, now = loaded.spike.window, time.time()
     wanted = parse_at(at, window.zone, now) if at is not None else datetime.fromtimestamp(now, UTC)
     if at is None and window.opens is None and window.closes is None and not window.calendars:
@@ -61,8 +63,12 @@ def _times(loaded: LoadedSpike, at: str | None) -> Times:
     found: Slot | NoSlot | None = find_slot(loaded, wanted)
     if isinstance(found, NoSlot):
         if at is not None or found.next_free is None:
-            said = NoData(f"no slot is free: {found.reason}")
-            return Times(wanted if at is not None else said, said)
+            raise refused_slot(
+                loaded,
+                found,
+                "nothing to ask for: no slot is free" + ("" if at is None else f" at {show_instant(wanted, window)}"),
+                verb="announce",
+            )
         found = found.next_free
     end = found.end if found is not None and found.end is not None else NoData("not limited; to be agreed")
     return Times(wanted if found is None else max(wanted, found.start), end)

@@ -43,9 +43,11 @@ def request(spike: Spike, times: Times) -> Announcement:
 
 
 def all_clear(spike: Spike, at: datetime) -> Announcement:
-    """Says that production is back and the GPUs are free for others as before."""
+    """Says that production is back and the GPUs are free for others as before. ``at``: when that was verified, by a record."""
     doc: Document = [
-        Paragraph(f"The trial {spike.name} is over. {_server(spike)} runs as before since {show_instant(at, spike.window)}."),
+        Paragraph(
+            f"The trial {spike.name} is over. {_server(spike)} runs as before, verified at {show_instant(at, spike.window)}."
+        ),
         Bullets([f"GPUs {_gpus(spike)} are shared as before", *_call(spike)]),
     ]
     return _made(f"All clear: {spike.name}", doc)

@@ -54,7 +54,7 @@ def require_slot(loaded: LoadedSpike, now: float, needed_s: float | None = None)
     """The slot that is free now (Unix seconds). Raises Refused when there is none, or none long enough to bring production back."""
     found = find_slot(loaded, datetime.fromtimestamp(now, UTC), needed_s)
     if isinstance(found, NoSlot):
-        raise _refused(loaded, found)
+        raise refused_slot(loaded, found)
     return found
 
 
@@ -127,7 +127,7 @@ def wait_for(
     """
     found = look(at)
     if isinstance(found, NoSlot):
-        raise _refused(loaded, found, f"no slot is free at {show_instant(at, loaded.spike.window)}")
+        raise refused_slot(loaded, found, f"no slot is free at {show_instant(at, loaded.spike.window)}")
     asked, offset = clock.steady(), clock.wall() - clock.steady()
     while (left := at.timestamp() - clock.wall()) > 0:
         tell(left)
@@ -140,7 +140,7 @@ def wait_for(
             _still_free(look(at), loaded, at, warn)
     found = look(datetime.fromtimestamp(clock.wall(), UTC))
     if isinstance(found, NoSlot):
-        raise _refused(loaded, found, "the slot was lost while waiting for it")
+        raise refused_slot(loaded, found, "the slot was lost while waiting for it")
     return found
 
 
@@ -148,11 +148,12 @@ def _still_free(found: Slot | NoSlot, loaded: LoadedSpike, at: datetime, warn: C
     if isinstance(found, Slot):
         return
     if not found.unknown:
-        raise _refused(loaded, found, "the slot was lost while waiting for it")
+        raise refused_slot(loaded, found, "the slot was lost while waiting for it")
     warn(f"{found.reason}; it is asked again, and must be known at {show_instant(at, loaded.spike.window)}")
 
 
-def _refused(loaded: LoadedSpike, found: NoSlot, what: str = "no slot is free now") -> Refused:
+def refused_slot(loaded: LoadedSpike, found: NoSlot, what: str = "no slot is free now", *, verb: str = "run") -> Refused:
+    """Why there is no slot, as the refusal of a verb that takes ``--at``, with the next free slot to type."""
     following, window = found.next_free, loaded.spike.window
     needed = f"bringing production back may take {format_duration(restore_s(loaded.spike))} (slowest cold start x 1.5 + 60 s)"
     if following is None:
@@ -160,7 +161,7 @@ def _refused(loaded: LoadedSpike, found: NoSlot, what: str = "no slot is free no
     else:
         end = "" if following.end is None else f" to {show_instant(following.end, window)}"
         said = f"; the next free slot: {show_instant(following.start, window)}{end}"
-        hint = f"audition run {loaded.path} --at {following.start.isoformat(timespec='seconds')}"
+        hint = f"audition {verb} {loaded.path} --at {following.start.isoformat(timespec='seconds')}"
     return Refused(f"{what}: {found.reason}", seen=f"{needed}{said}", production="untouched", next_step=hint)
 
 
