@@ -125,3 +125,10 @@ def test_one_difference_and_none_and_unknown_ones_are_said_as_such(tmp_path: Pat
     assert unknown.contrasts[0].unknown == ""  # recorded by the legs
     bare = judge_run(load_run(build_run(tmp_path / "c", compose, [LegPlan("v2g"), LegPlan("mtp")])), compose)
     assert "not known (mtp: its arguments were not recorded)" in " ".join(summary_text(bare).split())
+
+
+def test_json_nested_without_end_is_plain_text() -> None:
+    deep = '{"a":' * 60_000 + "1" + "}" * 60_000
+    assert parse_arguments(["vllm", "serve", "m", "--additional-config", deep])["--additional-config"] == deep
+    assert parse_arguments(["vllm", "serve", "m", "--additional-config.x", deep])["--additional-config"].startswith('{"x": "{')
+    assert parse_arguments(["vllm", "serve", "m", "--additional-config", "[" * 60_000])["--additional-config"] == "[" * 60_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -48,12 +49,12 @@ def _container(facts: Facts, arm: ArmFacts) -> Iterator[Finding]:
     env_files = f", --env-file {', '.join(_base(name) for name in container.env_files)}" if container.env_files else ""
     where = ", ".join(_base(name) for name in container.files)
     yield _say("ok", "profile", arm.name, f"service {container.service_name} of {where}{env_files}: image {container.image}")
-    if facts.machine is None:
-        for name in container.unset:
-            hint = f"name the env file that sets it in `env_files` of arm {arm.name}, or set it in the shell"
-            yield _say("warning", "variable-unset", arm.name, f"the variable {name} is set nowhere; compose leaves it empty", hint)
-        return
-    if isinstance(container.image_id, str):
+    for name in container.unset:
+        if any(re.search(rf"\b{re.escape(name)}\b", found.text) for found in arm.engine):
+            continue  # the engine, where it was asked, said so itself
+        hint = f"name the env file that sets it in `env_files` of arm {arm.name}, or set it in the shell"
+        yield _say("warning", "variable-unset", arm.name, f"the variable {name} is set nowhere; compose leaves it empty", hint)
+    if facts.machine is not None and isinstance(container.image_id, str):
         yield _say("ok", "image", arm.name, f"image {container.image} is here as {container.image_id[:19]}")
 
 

@@ -77,7 +77,10 @@ def look_at_arm(
 
 
 def engine_findings(engine: Engine, compose: ComposeLook | None, *, here: bool, preflight: bool) -> list[EngineFinding]:
-    """What the engine finds itself. Of a machine that is not this one, the profile alone."""
+    """What the engine finds itself. Of a machine that is not this one, the profile alone, and that only where docker compose is."""
+    if compose is not None and isinstance(compose.profile, NoData) and compose.no_compose and not here:
+        text = f"its profile was not judged here: {compose.profile.reason}"
+        return [EngineFinding("warning", text, "check again where docker compose is, for instance on the machine of the run")]
     if compose is not None and isinstance(compose.profile, NoData):
         return [EngineFinding("blocking", f"the profile cannot be read: {compose.profile.reason}", compose.next_step)]
     if not here or not preflight:

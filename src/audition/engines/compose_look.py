@@ -42,6 +42,8 @@ class ComposeLook:
     image_version: str = ""
     sidecars: Survey | NoData = field(default_factory=lambda: NoData("the Docker engine was not asked"))
     docker_root: str | NoData = field(default_factory=lambda: NoData("the Docker engine was not asked"))
+    no_compose: bool = False
+    """The profile cannot be read because docker compose cannot be used on this machine, not for what is in the profile."""
 
 
 def look(
@@ -51,7 +53,8 @@ def look(
     try:
         profile = engine.profile()
     except (AuditionError, WaybackError) as fault:
-        return ComposeLook(NoData(str(fault)), fault.next_step if isinstance(fault, AuditionError) else "docker compose version")
+        advice = fault.next_step if isinstance(fault, AuditionError) else "docker compose version"
+        return ComposeLook(NoData(str(fault)), advice, no_compose=isinstance(fault, Refused | WaybackError))
     if not ask_engine:
         return ComposeLook(profile)
     cli = Docker(docker_command(spec), docker_environment(environ, profile.config))

@@ -18,6 +18,8 @@ from audition.spike.model import Arm, ProcessEngine, SimulatedEngine, Spike
 from audition.units import NoData
 
 NOT_SET = "not set"
+MOST_NESTED = 50
+"""Brackets within brackets of a JSON value; beyond that it is compared as plain text. No setting of vLLM comes near. Own choice."""
 _NEUTRAL = {
     "--host", "--port", "--api-key", "--served-model-name", "--uvicorn-log-level", "--disable-log-requests",
     "--enable-log-requests", "--disable-uvicorn-access-log", "--ssl-keyfile", "--ssl-certfile",
@@ -159,7 +161,7 @@ def _put(flat: dict[str, Any], name: str, values: list[str]) -> None:
         flat[name] = {**(whole if isinstance(whole, dict) else {}), inner: _scalar(value)}
         return
     try:
-        parsed = json.loads(value)
+        parsed = _json(value)
     except ValueError:
         parsed = None
     flat[name] = parsed if isinstance(parsed, dict) else value
@@ -167,6 +169,16 @@ def _put(flat: dict[str, Any], name: str, values: list[str]) -> None:
 
 def _scalar(text: str) -> Any:
     try:
-        return json.loads(text)
+        return _json(text)
     except ValueError:
         return text
+
+
+def _json(text: str) -> Any:
+    """A JSON value. Raises ValueError when it is none, or is nested so deeply that reading or writing it could exhaust the stack."""
+    depth = 0
+    for sign in text:
+        depth += (sign in "[{") - (sign in "]}")
+        if depth > MOST_NESTED:
+            raise ValueError("nested too deeply")
+    return json.loads(text)
