@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import signal
 import subprocess
@@ -451,6 +452,20 @@ def test_ctrl_c_ends_the_wait(tmp_path: Path) -> None:
     said, _ = process.communicate(timeout=100)
     assert process.returncode == 130, said
     assert said.strip() == "aborted"
+    assert untouched(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_wait_that_is_given_up_is_one_json_document(tmp_path: Path, number: signal.Signals) -> None:
+    loaded(tmp_path, "{}")
+    process = audition(tmp_path, "run", "spike.yaml", "--json", "--at", (datetime.now(UTC) + timedelta(hours=5)).isoformat())
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("waiting for ")
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=100)
+    assert process.returncode == 130, said
+    body = json.loads(said[said.index("{") : said.rindex("}") + 1])
+    assert (body["error"], body["exit_code"], body["production"]) == ("aborted", 130, "see `audition status`")
     assert untouched(tmp_path)
 
 

@@ -152,7 +152,9 @@ def run_command(arguments: Sequence[str]) -> int:
         return ended.exit_code
     except click.Abort:
         if as_json:
-            print(json.dumps({"error": "aborted", "what": "given up", "exit_code": ABORTED, "next": "audition status"}))
+            now = "see `audition status`" if verb in _TOUCHING else "untouched"
+            body = {"error": "aborted", "what": "given up", "exit_code": ABORTED, "production": now, "next": "audition status"}
+            print(json.dumps(body))
         print("aborted", file=sys.stderr)
         return ABORTED
     except click.ClickException as wrong:

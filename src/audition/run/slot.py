@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from types import FrameType
 from typing import TextIO
 from zoneinfo import ZoneInfo
 
@@ -215,10 +217,11 @@ def _hours(seconds: float) -> str:
 def wait_at(loaded: LoadedSpike, text: str, *, quiet: bool, stream: TextIO | None = None) -> Slot:
     """What ``--at TEXT`` does before a run: wait with a countdown on ``stream`` (None: standard error), warnings there, too.
 
-    Raises as ``parse_at`` and ``wait_for``.
+    Main thread only: SIGTERM and SIGHUP end the wait as Ctrl-C does. Raises as ``parse_at`` and ``wait_for``.
     """
     at = parse_at(text, loaded.spike.window.zone, time.time())
     countdown = Countdown(show_instant(at, loaded.spike.window), stream)
+    before = {number: signal.signal(number, _give_up) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         return wait_for(
             at,
@@ -229,3 +232,10 @@ def wait_at(loaded: LoadedSpike, text: str, *, quiet: bool, stream: TextIO | Non
         )
     finally:
         countdown.end()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _give_up(_number: int, _frame: FrameType | None) -> None:
+    """SIGTERM and SIGHUP end a wait as Ctrl-C does: nothing is touched yet."""
+    raise KeyboardInterrupt
