@@ -125,8 +125,13 @@ def test_a_file_is_never_written_over_by_accident(desk: Desk) -> None:
             "services: vllm-medium, watchdog",
         ),
         (["--production", "production.yml", "--candidate", "candidate-mtp.yml", "--gpus", "all"], 2, "expected numbers"),
-        (["--production", "list-command.yml", "--candidate", "list-command.yml", "--slowest-cold-start", "long"], 2, "no duration"),
-        (["--production", "list-command.yml", "--candidate", "list-command.yml", "--closes", "22:00"], 2, "window.closes"),
+        (["--production", "list-command.yml", "--candidate", "list-command.yml"], 5, "nothing to try"),
+        (
+            ["--production", "list-command.yml", "--candidate", "script-entrypoint.yml", "--slowest-cold-start", "long"],
+            2,
+            "no duration",
+        ),
+        (["--production", "list-command.yml", "--candidate", "list-command.yml", "--closes", "22:00"], 2, "--closes 22:00"),
         (["--from-container", "llm-medium", "--candidate", "candidate-mtp.yml"], 5, "cannot be looked at"),
     ],
 )

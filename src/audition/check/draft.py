@@ -17,10 +17,15 @@ from audition.units import format_duration
 _REHEARSED = (
     "--model", "--served-model-name", "--tensor-parallel-size", "--enable-expert-parallel", "--gpu-memory-utilization",
     "--max-model-len", "--kv-cache-dtype", "--max-num-batched-tokens", "--max-num-seqs", SPECULATION, "--enable-prefix-caching",
-    "--enable-auto-tool-choice", "--tool-call-parser", "--reasoning-parser",
+    "--enable-auto-tool-choice", "--tool-call-parser", "--reasoning-parser", "--quantization", "--dtype", "--block-size",
+    "--attention-backend", "--moe-backend", "--prefix-caching-hash-algo", "--pipeline-parallel-size", "--load-format",
+    "--enable-chunked-prefill", "--async-scheduling", "--enforce-eager", "--disable-custom-all-reduce",
 )  # fmt: skip
 """Arguments that mean something to a rehearsal; the rest are left out of it."""
-_SWITCHES = {"--enable-expert-parallel", "--enable-prefix-caching", "--enable-auto-tool-choice"}
+_SWITCHES = {
+    "--enable-expert-parallel", "--enable-prefix-caching", "--enable-auto-tool-choice", "--enable-chunked-prefill",
+    "--async-scheduling", "--enforce-eager", "--disable-custom-all-reduce",
+}  # fmt: skip
 LONG_TOKENS = 32_000
 _WEIGHTS = ("--model", "--quantization", "--dtype", "--kv-cache-dtype")
 
@@ -45,6 +50,7 @@ class ArmDraft:
     version: str
     start_period_s: float | None
     secrets: tuple[str, ...]
+    unset: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -184,7 +190,9 @@ def _arm(draft: Draft, arm: ArmDraft, role: str) -> list[str]:
     rows.append(f"    endpoint: {{url: {_text(arm.url)}, model: {_text(arm.model)}{key}}}")
     rows.append(f"    boot: {{limit: {_duration(boot_limit(arm))}, silence: 15m}}")
     rows.append(f"    stop: {{grace: {'3m' if role == 'production' else '2m'}}}")
-    return [*rows, *_simulated(arm)]
+    left = [name for name in draft.changed if name not in _REHEARSED]
+    told = [f"    # differs between the arms, and is not rehearsed: {', '.join(left)}"] if left else []
+    return [*rows, *told, *_simulated(arm)]
 
 
 def boot_limit(arm: ArmDraft) -> float:
@@ -342,5 +350,10 @@ def summary(draft: Draft) -> str:
     rows = [f"the arms differ in: {changed}", f"workloads: {', '.join(_names(draft))}; probes: {', '.join(probes(draft))}"]
     if draft.speculative:
         rows.append("speculative decoding is tried: a gate asks for accepted drafts, another for a faster single stream")
+    if left := [name for name in draft.changed if name not in _REHEARSED]:
+        rows.append(f"not rehearsed, though the arms differ in it: {', '.join(left)}")
+    if unset := sorted({*draft.production.unset, *draft.candidate.unset}):
+        names = ", ".join(unset)
+        rows.append(f"warning: {names} set nowhere, compose leaves them empty; name the env file that sets them: --env-file FILE")
     rows.append(f"restore deadline reckons with a cold start of {format_duration(draft.slowest_s)}")
     return "\n".join(rows)

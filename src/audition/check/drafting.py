@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from audition.check.look_machine import look_at_gpus
 from audition.check.numbers import whole
 from audition.engines.compose_look import Origin, origin_of, services_of
 from audition.engines.compose_profile import Profile, published_ports, resolve
-from audition.errors import BadInput
+from audition.errors import BadInput, Refused
 from audition.spike.model import ComposeEngine
 from audition.units import NoData, parse_duration
 
@@ -69,6 +70,10 @@ def drafted(wanted: Wanted, ask: Ask, environ: Mapping[str, str] | None = None) 
     """A draft of the spike. Raises BadInput (a missing or refused file, several services) and Refused (no docker compose here)."""
     environ = dict(os.environ if environ is None else environ)
     production, candidate = _sources(wanted, ask, environ)
+    if wanted.closes:
+        _refuse_no_instant(wanted.closes)
+    if candidate.profile.service == production.profile.service:
+        raise Refused("nothing to try: the candidate's service is production's", next_step="name another profile: --candidate FILE")
     ours, theirs = _arm(candidate, "candidate", wanted), _arm(production, "production", wanted)
     own = [str(source.profile.service.get("container_name") or "") for source in (production, candidate)]
     slowest = _slowest(wanted, theirs, ask)
@@ -85,6 +90,17 @@ def drafted(wanted: Wanted, ask: Ask, environ: Mapping[str, str] | None = None) 
         slowest_known=bool(wanted.slowest),
         closes=closes,
     )
+
+
+def _refuse_no_instant(text: str) -> None:
+    """Raises BadInput when --closes is no instant with its time zone."""
+    try:
+        known = datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        known = False
+    if not known:
+        said = f"--closes {text[:60]}: no instant with its time zone"
+        raise BadInput(said, next_step="for example --closes 2026-12-06T04:00:00+01:00")
 
 
 def _sources(wanted: Wanted, ask: Ask, environ: Mapping[str, str]) -> tuple[Source, Source]:
@@ -184,6 +200,7 @@ def _arm(source: Source, role: str, wanted: Wanted) -> ArmDraft:
         version=versions.of_image(source.profile.image),
         start_period_s=None if isinstance(start, NoData) else start,
         secrets=tuple(sorted(name for name in service.get("environment") or {} if _SECRET.search(name) and name != key)),
+        unset=tuple(source.profile.unset),
     )
 
 

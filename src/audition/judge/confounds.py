@@ -175,7 +175,7 @@ def _scalar(text: str) -> Any:
 
 
 def _json(text: str) -> Any:
-    """A JSON value. Raises ValueError when it is none, or is nested so deeply that reading or writing it could exhaust the stack."""
+    """A JSON value. Raises ValueError when it is none, or is nested so deeply that reading it could exhaust the stack."""
     depth = 0
     for sign in text:
         depth += (sign in "[{") - (sign in "]}")
