@@ -469,6 +469,17 @@ def test_a_wait_that_is_given_up_is_one_json_document(tmp_path: Path, number: si
     assert untouched(tmp_path)
 
 
+def test_what_blocks_whatever_the_hour_is_said_before_the_wait(tmp_path: Path) -> None:
+    loaded(tmp_path, "{}")
+    path = tmp_path / "spike.yaml"
+    path.write_text(path.read_text().replace('command: "true"', "command: ./no-such-server"))
+    process = audition(tmp_path, "run", "spike.yaml", "--at", (datetime.now(UTC) + timedelta(hours=5)).isoformat())
+    said, _ = process.communicate(timeout=100)
+    assert process.returncode == 5, said
+    assert "waiting for" not in said
+    assert untouched(tmp_path)
+
+
 def test_a_run_outside_of_a_free_slot_is_refused(tmp_path: Path) -> None:
     now = datetime.now(UTC)
     loaded(tmp_path, "{calendars: [{name: classes, file: c.ics, rule: never during}]}")

@@ -36,9 +36,12 @@ def command(spike: str, *, as_json: bool, quiet: bool, plain: bool, events: str 
     loaded = load_spike(Path(find_spike(spike)))
     sink = events_to(events, loaded.path)
     if at is not None:
+        from audition.run.checking import check_before_waiting  # noqa: PLC0415
         from audition.run.slot import wait_at  # noqa: PLC0415
+        from audition.wayback.lock import state_root  # noqa: PLC0415
 
         check_files(loaded)
+        check_before_waiting(loaded, state_root())
         wait_at(loaded, at, quiet=quiet)
     screen = not (plain or as_json or events == "-")
     finished = run_spike(loaded, Options(quiet=quiet, screen=screen, events=sink.descriptor, on_begin=sink.begin))

@@ -5,13 +5,17 @@ In a rehearsal, which touches nothing real, only what the arguments themselves t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from audition.check.checking import Scope, check
 from audition.check.finding import Finding
 from audition.engines.base import Engine
 from audition.errors import Refused
+from audition.report.mask import mask
+from audition.run import preparing
 from audition.run.reporter import Reporter
 from audition.spike.parse import LoadedSpike
 
@@ -19,6 +23,8 @@ _NOT_AGAIN = {"window-missing", "restart", "calendar-not-fetched"}
 """Warnings that are for the time before: nothing can be done about them when the run has begun."""
 _OF_THE_MOMENT = {"arms", "machine", "time"}
 """Groups whose warnings may be others than when the spike was checked; the rest is the same as then."""
+_OF_THE_HOUR = {"machine", "time"}
+"""Groups that may be put right by waiting: other users of the GPUs, the slot."""
 
 
 def check_again(
@@ -34,19 +40,39 @@ def check_again(
         if on_record := [found for found in noted if found.group == "speculation"]:
             reporter.say(f"note: {_count(on_record)} about speculation: audition check {loaded.path}")
         return []
-    if report.blocking:
-        raise Refused(
-            _words(report.blocking[0]) if len(report.blocking) == 1 else f"{len(report.blocking)} things stand in the way",
-            seen="" if len(report.blocking) == 1 else "\n".join(_words(found) for found in report.blocking),
-            production="untouched",
-            next_step="\n".join(dict.fromkeys(found.hint for found in report.blocking if found.hint)),
-        )
+    _refuse(report.blocking)
     said = [found for found in report.warnings if found.group in _OF_THE_MOMENT and found.code not in _NOT_AGAIN]
     for found in said:
         reporter.warn(_words(found) + (f" ({found.hint})" if found.hint and "\n" not in found.hint else ""))
     if others := [found for found in report.warnings if found.group not in _OF_THE_MOMENT]:
         reporter.say(f"{_count(others)} about arguments, checkpoints and speculation: audition check {loaded.path}")
     return [_words(found) for found in said]
+
+
+def check_before_waiting(loaded: LoadedSpike, root: Path) -> None:
+    """What blocks a run whatever the hour, the engines' own findings among it, before ``--at`` waits. Writes nothing.
+
+    Raises Refused; BadInput when an arm's files cannot be read. All is checked again when the run begins.
+    """
+    identity = preparing.new_identity(loaded.spike, root, "check")
+    engines = preparing.make_engines(loaded.spike, loaded.folder, identity)
+    report = check(loaded, engines, Scope(state=root))
+    secrets = preparing.secret_values_if_known(loaded.spike, engines, dict(os.environ))
+    _refuse([
+        replace(found, text=mask(found.text, secrets), hint=mask(found.hint, secrets))
+        for found in report.blocking
+        if found.group not in _OF_THE_HOUR
+    ])  # fmt: skip
+
+
+def _refuse(blocking: Sequence[Finding]) -> None:
+    if blocking:
+        raise Refused(
+            _words(blocking[0]) if len(blocking) == 1 else f"{len(blocking)} things stand in the way",
+            seen="" if len(blocking) == 1 else "\n".join(_words(found) for found in blocking),
+            production="untouched",
+            next_step="\n".join(dict.fromkeys(found.hint for found in blocking if found.hint)),
+        )
 
 
 def _count(found: list[Finding]) -> str:
