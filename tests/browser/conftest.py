@@ -21,8 +21,9 @@ CHROMIUM = shutil.which("chromium")
 RUN = Path(__file__).resolve().parents[2] / "docs" / "results" / "h200-mtp-k3" / "run"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """One a file, and closed with it: while Playwright is open, an event loop runs in this thread, and no other test could run one."""
     if CHROMIUM is None:
         pytest.skip("no Chromium here: the program `chromium` is not installed (Debian: apt-get install chromium)")
     with sync_playwright() as playwright:
