@@ -23,7 +23,7 @@ RUN = Path(__file__).resolve().parents[2] / "docs" / "results" / "h200-mtp-k3" /
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One a file, and closed with it: while Playwright is open, an event loop runs in this thread, and no other test could run one."""
+    """One a file, and closed with it: while Playwright is open an event loop runs here, so that no other test could run one."""
     if CHROMIUM is None:
         pytest.skip("no Chromium here: the program `chromium` is not installed (Debian: apt-get install chromium)")
     with sync_playwright() as playwright:
