@@ -102,8 +102,8 @@ def test_without_docker_it_is_said_what_cannot_be_known(tmp_path: Path, monkeypa
     empty.mkdir()
     monkeypatch.setenv("PATH", str(empty))
     report = checked(tmp_path, here=False)
-    assert report.exit_code == 5
-    assert "cannot run docker" in one(report, "engine-blocking").text
+    assert report.exit_code == 0, "what this machine lacks says nothing about another one"
+    assert "cannot run docker" in one(report, "engine-warning").text
     assert "rests on `simulated.args`" in one(report, "arguments-assumed").text
     assert "confounded" in codes(report.findings)
     assert any("--no-enable-prefix-caching" in found.text for found in report.findings if found.code == "default-given")
