@@ -90,7 +90,7 @@ def test_an_image_that_is_not_here_blocks(world: World) -> None:
 
 def test_a_spike_file_from_the_running_container(world: World) -> None:
     world.write("production.yml", more=', "--served-model-name", "tiny"')
-    world.write("candidate.yml", more=', "--served-model-name", "tiny"')
+    world.write("candidate.yml", more=', "--served-model-name", "tiny", "--seed", "1"')
     world.up(project="other")
     done = subprocess.run(
         [sys.executable, "-m", "audition", "init", "--from-container", NAME, "--candidate", "candidate.yml", "--out", "spike.yaml"],
