@@ -3,6 +3,8 @@
 Only what these functions do is followed: assignments, loops over known values, changes of keyword dictionaries, calls of each
 other. A condition that needs the running program is taken both ways, so that an argument is never lost. How a dataclass field
 becomes an argument is told by `flag_fields`.
+
+Longer than others: one recursive interpreter, whose parts call each other.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """What the conductor acts on in the real world: slot, snapshot, guard, drain, sidecars, GPU memory, measuring, restoring.
 
 Each method is one effect. Their order and their journal are the conductor's; how servers start and stop is the engines'.
+
+Longer than others: it is the one implementation of the conductor's protocol ``Surroundings``, a method for each effect.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Starting goes through ``launch`` (identity on disk before the exec). Whom a stop may touch is decided by ``membership``. How a
 production that somebody else started is found lives in ``found``.
+
+Longer than others: looking, starting, stopping and the log rest on one state, the identities and members seen so far.
 """
 
 from __future__ import annotations
