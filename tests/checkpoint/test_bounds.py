@@ -13,11 +13,11 @@ from audition.checkpoint.header import HEADERS_LIMIT, Budget, read_header
 from audition.checkpoint.locate import CacheRoots, locate
 from audition.checkpoint.mtp import read_mtp
 from audition.checkpoint.pattern import weight
-from audition.checkpoint.plain_file import NotPlain, read_bytes
 from audition.checkpoint.problem import CheckpointError
 from audition.checkpoint.quantisation import read_quantisation
 from audition.checkpoint.reader import read_folder
 from audition.checkpoint.tensors import Tensor
+from audition.plain_file import NotPlain, read_bytes
 from audition.units import NoData
 from checkpoint.making import TINY, TINY_TEXT, model_tensors, write_checkpoint
 

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from audition.errors import BadInput
-from audition.judge.files import MOST_RECORD, NotRegular, TooLarge, read_limited
+from audition.judge.files import MOST_RECORD
 from audition.judge.folder import judge_folder
 from audition.judge.load import MOST_LEGS, load_run
 from audition.judge.result import Result
+from audition.plain_file import NotPlain, TooLong, read_bytes
 from audition.report.comparing import load_one
 from audition.report.documents import Code, Heading, Table, to_text
 from audition.report.history import CACHE, history
@@ -95,12 +96,12 @@ def test_out_replaces_only_reports_unless_forced(run: Path) -> None:
 def test_the_reader_takes_regular_files_up_to_its_limit(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for place in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
-        with pytest.raises(NotRegular):
-            read_limited(place)
+        with pytest.raises(NotPlain):
+            read_bytes(place, MOST_RECORD)
     (tmp_path / "five").write_bytes(b"12345")
-    assert read_limited(tmp_path / "five", 5) == b"12345"
-    with pytest.raises(TooLarge):
-        read_limited(tmp_path / "five", 4)
+    assert read_bytes(tmp_path / "five", 5) == b"12345"
+    with pytest.raises(TooLong):
+        read_bytes(tmp_path / "five", 4)
 
 
 NAMES = ["run.json", "spike.resolved.json", "restore.json", "spike.yaml", "MANIFEST", "result.json", "leg.json", "probes.json"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from audition.checkpoint.plain_file import read_text
 from audition.errors import BadInput
+from audition.plain_file import read_text
 from audition.spike.parse import resolve
 from audition.spike.window import Window
 from audition.units import NoData

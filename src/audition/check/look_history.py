@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from audition.check.facts import LegTimes
-from audition.checkpoint.plain_file import read_text
 from audition.judge.load import decode_leg, decode_run, decode_workload
 from audition.judge.records import LegRecord, WorkloadRecord
 from audition.load.arrivals import read_trace
+from audition.plain_file import read_text
 from audition.spike.model import Spike
 from audition.units import NoData
 

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from audition.checkpoint.plain_file import NotPlain, opened
 from audition.checkpoint.problem import CheckpointError
 from audition.checkpoint.tensors import DTYPE_BITS, Tensor
+from audition.plain_file import NotPlain, opened
 
 # Bytes. The format's own bound is 100 MB (safetensors/src/tensor.rs, MAX_HEADER_SIZE), which as Python objects takes gigabytes;
 # 32 MB hold some 250,000 tensors, several times what a published file has.

@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from audition.checkpoint.plain_file import read_bytes
 from audition.checkpoint.problem import CheckpointError, NotInCache
+from audition.plain_file import read_bytes
 
 _REF_LIMIT = 4096  # bytes; a ref holds a commit of 40
 _MODEL_ID = re.compile(r"^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?$")

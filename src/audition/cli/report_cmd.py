@@ -67,19 +67,20 @@ def _write(folder: Path, out: Path | None) -> tuple[str | None, bool, list[Path]
 def _may_replace(path: Path, folder: Path, *, force: bool) -> None:
     """Raises BadInput for what is no file, Refused for a file that is no report unless ``force``."""
     from audition.errors import BadInput, Refused  # noqa: PLC0415
-    from audition.judge.files import NotRegular, TooLarge, read_limited  # noqa: PLC0415
+    from audition.judge.files import MOST_RECORD  # noqa: PLC0415
+    from audition.plain_file import NotPlain, TooLong, read_bytes  # noqa: PLC0415
     from audition.report.html import is_report  # noqa: PLC0415
 
     tried, step = f"to write the report of {folder} to {path}", f"give another file: audition report {folder} --out FILE"
     try:
-        report = is_report(read_limited(path))
+        report = is_report(read_bytes(path, MOST_RECORD))
     except FileNotFoundError:
         return
-    except NotRegular as error:
+    except NotPlain as error:
         raise BadInput(
             f"{path} is no regular file", tried=tried, seen="a pipe, a device or a folder", production="untouched", next_step=step
         ) from error
-    except TooLarge:
+    except TooLong:
         report = False
     except OSError as error:
         raise BadInput(

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import pydantic_core
 
 from audition.errors import BadInput
-from audition.judge.files import MOST_RECORD, MOST_REQUESTS, read_limited
+from audition.judge.files import MOST_RECORD, MOST_REQUESTS
 from audition.judge.plain import HUGE, Garbled, check_types, instant, number, parse_json
 from audition.judge.records import (
     ROW_BYTES,
@@ -37,6 +37,7 @@ from audition.judge.records import (
     unpack_events,
     workload_from_dict,
 )
+from audition.plain_file import read_bytes
 from audition.spike.model import Spike
 from audition.units import NoData
 
@@ -287,7 +288,7 @@ def events_of(record: RequestRecord) -> list[StreamEvent]:
 def _read_bytes(path: Path, most: int = MOST_RECORD) -> bytes:
     """Content of a file of at most ``most`` bytes. Raises Garbled with a plain phrase when that is not possible."""
     try:
-        return read_limited(path, most)
+        return read_bytes(path, most)
     except FileNotFoundError as error:
         raise Garbled("is missing") from error
     except OSError as error:

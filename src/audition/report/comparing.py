@@ -15,10 +15,11 @@ from typing import Any
 
 from audition.errors import BadInput
 from audition.judge.confounds import differences, parse_arguments
-from audition.judge.files import read_limited
+from audition.judge.files import MOST_RECORD
 from audition.judge.folder import judge_folder
 from audition.judge.load import load_spike
 from audition.judge.result import Result
+from audition.plain_file import read_bytes
 from audition.report.documents import Bullets, Document, Heading, Table
 from audition.report.environment import Environment, arguments_for, shared_environment
 from audition.report.progress import is_whole
@@ -99,7 +100,7 @@ def _load(folder: Path) -> tuple[Result, Spike]:
         spike, result = judge_folder(folder)
         return result, spike
     try:
-        return parse_result(read_limited(path)), load_spike(folder)
+        return parse_result(read_bytes(path, MOST_RECORD)), load_spike(folder)
     except OSError as error:
         raise BadInput(f"{path} cannot be read", seen=error.strerror or str(error)) from error
     except BadInput as error:

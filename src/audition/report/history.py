@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from audition.errors import BadInput
-from audition.judge.files import MOST_INSTANT, open_regular, read_limited
+from audition.judge.files import MOST_INSTANT, MOST_RECORD
+from audition.plain_file import open_plain, read_bytes
 from audition.report.documents import Document, Paragraph, Table, escaped, to_text
 
 CACHE = ".audition-history.json"
@@ -141,9 +142,9 @@ def _object(path: Path, *, whole: bool = False) -> Mapping[str, Any]:
 
     try:
         if whole:
-            data = tail = read_limited(path)
+            data = tail = read_bytes(path, MOST_RECORD)
         else:
-            with open_regular(path) as file:
+            with open_plain(path) as file:
                 data = file.read(_HEAD)
                 tail = data if len(data) < _HEAD else _tail(file)
     except OSError as error:
@@ -214,7 +215,7 @@ _TEXTS = _FIELDS - {"verdict", "rehearsal", "production_back", "started_at"}
 
 def _read_cache(folder: Path) -> dict[str, Any]:
     try:
-        data = json.loads(read_limited(folder / CACHE))
+        data = json.loads(read_bytes(folder / CACHE, MOST_RECORD))
     except (OSError, ValueError, RecursionError):
         return {}
     good = isinstance(data, dict) and data.get("version") == CACHE_VERSION and isinstance(data.get("runs"), dict)

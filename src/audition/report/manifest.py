@@ -12,7 +12,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from audition.judge.files import open_regular, read_limited
+from audition.judge.files import MOST_RECORD
+from audition.plain_file import open_plain, read_bytes
 
 MANIFEST = "MANIFEST"
 DERIVED = frozenset({
@@ -77,7 +78,7 @@ def is_temporary(name: str) -> bool:
 def digest_of(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal. Raises OSError."""
     digest = hashlib.sha256()
-    with open_regular(path) as file:
+    with open_plain(path) as file:
         while block := file.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()
@@ -86,7 +87,7 @@ def digest_of(path: Path) -> str:
 def read_manifest(folder: Path) -> Mapping[str, str]:
     """Name -> digest; lines that are none are left out; empty when there is no manifest."""
     try:
-        text = read_limited(folder / MANIFEST).decode("utf-8", "surrogateescape")
+        text = read_bytes(folder / MANIFEST, MOST_RECORD).decode("utf-8", "surrogateescape")
     except OSError:
         return {}
     found: dict[str, str] = {}

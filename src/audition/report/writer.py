@@ -15,9 +15,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from audition.errors import InternalError
-from audition.judge.files import NotRegular, read_limited
+from audition.judge.files import MOST_RECORD
 from audition.judge.records import whole_characters
 from audition.judge.result import Result, result_json
+from audition.plain_file import NotPlain, read_bytes
 from audition.report.decision import decision_markdown
 from audition.report.html import report_html
 from audition.report.issue_draft import issue_markdown
@@ -124,7 +125,7 @@ def add_entry(path: Path, note: Note, entry: str, run_id: str) -> bool:
         raise OSError(f"{target} is no regular file")
     with _folder_lock(target.parent):
         for _ in range(_TRIES):
-            old = read_limited(target) if target.exists() else b""
+            old = read_bytes(target, MOST_RECORD) if target.exists() else b""
             text = old.decode("utf-8", "surrogateescape")
             new = insert_entry(text, note.heading, entry, run_id)
             if new == text:
@@ -157,7 +158,7 @@ def replace_file(path: Path, text: str, *, unless_changed: bytes | None = None) 
     there = _lstat(target)
     linked = there is not None and stat.S_ISLNK(there.st_mode)
     if there is not None and not linked and not stat.S_ISREG(there.st_mode):
-        raise NotRegular(f"{target} is no regular file")
+        raise NotPlain(f"{target} is no regular file")
     beside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     data = _HALF.sub("\ufffd", text).encode("utf-8", "surrogateescape")
     try:
@@ -168,7 +169,7 @@ def replace_file(path: Path, text: str, *, unless_changed: bytes | None = None) 
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        if unless_changed is not None and (read_limited(target) if target.exists() else b"") != unless_changed:
+        if unless_changed is not None and (read_bytes(target, MOST_RECORD) if target.exists() else b"") != unless_changed:
             return False
         beside.replace(target)
     finally:

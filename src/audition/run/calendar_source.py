@@ -22,6 +22,7 @@ from typing import IO
 from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
 
 from audition.errors import BadInput
+from audition.plain_file import NotPlain, TooLong, read_bytes
 from audition.spike.parse import resolve
 from audition.spike.window import CalendarRule, Window
 from audition.units import NoData, format_duration
@@ -99,16 +100,15 @@ def fetch(address: str, *, limit_s: float = LIMIT_S, most_bytes: int = MOST_BYTE
 def read_file(path: Path, *, most_bytes: int = MOST_BYTES) -> str:
     """The text of a calendar file. Raises Unreachable."""
     try:
-        if not path.is_file():
-            raise Unreachable(f"there is no file {path}" if not path.exists() else f"{path} is no regular file")
-        with path.open("rb") as file:
-            data = file.read(most_bytes + 1)
-    except (OSError, ValueError) as error:
-        said = error.strerror if isinstance(error, OSError) else str(error)
-        raise Unreachable(f"{path} cannot be read: {said}") from error
-    if len(data) > most_bytes:
-        raise Unreachable(f"{path} is longer than {most_bytes // 1024} KiB")
-    return _decoded(data)
+        return _decoded(read_bytes(path, most_bytes))
+    except NotPlain as error:
+        raise Unreachable(f"{path} is no regular file") from error
+    except TooLong as error:
+        raise Unreachable(f"{path} is longer than {most_bytes // 1024} KiB") from error
+    except FileNotFoundError as error:
+        raise Unreachable(f"there is no file {path}") from error
+    except OSError as error:
+        raise Unreachable(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _text_of(rule: CalendarRule, folder: Path, environ: Mapping[str, str], limit_s: float, most_bytes: int) -> str:

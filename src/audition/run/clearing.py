@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from audition.errors import Refused
-from audition.judge.files import read_limited
+from audition.judge.files import MOST_RECORD
 from audition.judge.load import decode_run
 from audition.judge.plain import instant, parse_json
 from audition.judge.records import RunRecord
+from audition.plain_file import read_bytes
 from audition.spike.parse import LoadedSpike, resolve
 
 _NEXT = "audition status, and `audition recover` unless it says that nothing is unfinished"
@@ -54,12 +55,12 @@ def _refused(what: str, seen: str) -> Refused:
 
 
 def _record(folder: Path) -> RunRecord:
-    return decode_run(read_limited(folder / "run.json").decode("utf-8"))
+    return decode_run(read_bytes(folder / "run.json", MOST_RECORD).decode("utf-8"))
 
 
 def _verified(path: Path) -> float:
     """When a verified restore ended, in Unix seconds. Raises OSError, and ValueError with what the record says instead."""
-    data: Any = parse_json(read_limited(path).decode("utf-8"))
+    data: Any = parse_json(read_bytes(path, MOST_RECORD).decode("utf-8"))
     if not isinstance(data, dict) or data.get("verified") is not True:
         raise ValueError("does not say `verified: true`")
     ended = data.get("ended")

@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 
 import pydantic_core
 
-from audition.judge.files import MOST_RECORD, MOST_REQUESTS, read_limited
+from audition.judge.files import MOST_RECORD, MOST_REQUESTS
 from audition.judge.load import Garbled, decode_workload, parse_json
 from audition.judge.records import RequestRecord, WorkloadRecord, request_from_dict
 from audition.judge.result import LegResult, Result
 from audition.judge.timing import Timing, gaps_between_events, timing_of
+from audition.plain_file import read_bytes
 from audition.units import NoData
 
 T = TypeVar("T")
@@ -189,7 +190,7 @@ def _try(path: Path, read: Callable[[str], T]) -> T | NoData:
 
 def _try_bytes(path: Path, read: Callable[[bytes], T], most: int = MOST_RECORD) -> T | NoData:
     try:
-        return read(read_limited(path, most))
+        return read(read_bytes(path, most))
     except FileNotFoundError:
         return NoData(f"{path.name} is missing")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Plain files, opened without ever hanging and read with a bound. The one place of this room, and of a check, that opens a file.
+"""Plain files, opened without ever hanging and read with a bound: checkpoints, calendars and run folders may hold anything.
 
 A pipe or a device under the name of a file is refused instead of waited for; a file that grows, or a link to an endless device,
 takes no more memory than the bound.
@@ -14,10 +14,15 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
 class NotPlain(OSError):
     """What has the name is a pipe, a device, a socket or a folder."""
+
+
+class TooLong(OSError):
+    """The file has more bytes than its limit."""
 
 
 @contextmanager
@@ -36,16 +41,24 @@ def opened(path: Path) -> Iterator[tuple[int, os.stat_result]]:
         os.close(handle)
 
 
+def open_plain(path: Path) -> BinaryIO:
+    """A plain file, opened for reading bytes. Raises OSError, NotPlain for anything but a plain file."""
+    with opened(path) as (handle, _):
+        return os.fdopen(os.dup(handle), "rb")
+
+
 def read_bytes(path: Path, limit: int) -> bytes:
-    """The whole of a plain file of at most ``limit`` bytes. Raises OSError, also (EFBIG) for a longer one."""
+    """The whole of a plain file of at most ``limit`` bytes. Raises OSError, TooLong for a longer one."""
     parts: list[bytes] = []
     left = limit + 1
-    with opened(path) as (handle, _):
+    with opened(path) as (handle, status):
+        if status.st_size > limit:
+            left = 0
         while left > 0 and (part := os.read(handle, min(left, 2**20))):
             parts.append(part)
             left -= len(part)
     if left <= 0:
-        raise OSError(errno.EFBIG, f"it is longer than {limit // 1024:,} KiB")
+        raise TooLong(errno.EFBIG, f"it is longer than {limit // 1024:,} KiB")
     return b"".join(parts)
 
 
